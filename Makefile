@@ -1,0 +1,56 @@
+# Everything runs from .venv, which `install` makes; python3.11 and make are all it needs.
+
+PYTHON ?= $(shell for p in python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+# Idle OpenMP threads sleep instead of spinning: much faster when cores are shared.
+export OMP_WAIT_POLICY := PASSIVE
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test lint format bench docs clean
+
+help: ## list these targets
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 10
+
+install: $(STAMP) ## create .venv with the package, its extras and the tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; set PYTHON=/path/to/python" >&2; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+demo: install ## the cubic toy: prints a table, writes a figure to demo/
+	$(BIN)/density-regression demo --out demo
+
+test: install lint ## lint, then the tests with coverage
+	$(BIN)/pytest --cov --cov-report=term
+
+lint: install ## style, format, types and the order of the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install ## put the code into shape
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: install ## time and accuracy; UCI only if DENSITY_REGRESSION_DATA names its folder
+	$(BIN)/python benchmarks/cost.py
+ifdef DENSITY_REGRESSION_DATA
+	$(BIN)/python benchmarks/uci.py
+else
+	@echo "benchmarks/uci.py was not run: set DENSITY_REGRESSION_DATA to the folder with the UCI data."
+endif
+
+docs: install ## build the site into site/, warnings are errors
+	$(BIN)/mkdocs build --strict
+
+clean: ## remove .venv and everything that was made
+	rm -rf .venv demo build dist site htmlcov .coverage .coverage.* .hypothesis
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

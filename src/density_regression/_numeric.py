@@ -1,0 +1,71 @@
+"""Small numerical helpers that several rooms share."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["LARGE", "FittedModule", "smooth_clamp", "tame", "weighted_quantile"]
+
+LARGE: Final = 1e12
+"""Bound on features, in any unit: its square, summed over thousands of them, is finite in float32."""
+
+
+def tame(z: Tensor) -> Tensor:
+    """Bring features into +-`LARGE`, and features that overflowed to NaN on the way to its edge.
+
+    A finite input of 1e30 may leave an encoder as inf or NaN. Such a feature is as far from the training data
+    as a number can say, so it is put there, and whatever follows stays finite.
+    """
+    return torch.nan_to_num(z.clamp(-LARGE, LARGE), nan=LARGE)
+
+
+def smooth_clamp(value: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Squeeze `value` into (low, high): strictly increasing, and close to the identity inside.
+
+    The corners are rounded over an eighth of the interval, and over one unit at the most.
+    """
+    beta = 8.0 / (high - low).clamp(1e-3, 8.0)
+    return low + (F.softplus(beta * (value - low)) - F.softplus(beta * (value - high))) / beta
+
+
+def weighted_quantile(values: Tensor, q: float, weight: Tensor | None = None) -> Tensor:
+    """Quantile `q` of each column of `values` (n, ...), rows counted by `weight` (n,).
+
+    Without weights this is `torch.quantile` (linear interpolation, but for any number of rows). With weights,
+    the smallest value at which the cumulated weight reaches `q`.
+    """
+    ordered, order = values.sort(dim=0)
+    if weight is None:
+        position = q * (len(values) - 1)
+        below = int(position)
+        above = min(below + 1, len(values) - 1)
+        return ordered[below].lerp(ordered[above], position - below)
+    cumulated = weight.to(values.dtype)[order].cumsum(dim=0)
+    reached = (cumulated >= q * cumulated[-1:]).int().argmax(dim=0, keepdim=True)
+    return ordered.gather(0, reached).squeeze(0)
+
+
+class FittedModule(nn.Module):
+    """A module whose buffers get their shapes when it is fitted, and can still load any state dict."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+        for name, buffer in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            if buffer is not None and saved is not None and saved.ndim == buffer.ndim and saved.shape != buffer.shape:
+                self._buffers[name] = buffer.new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def config(self) -> dict[str, Any]:
+        """Arguments that build this module anew, as plain numbers and strings; learnt state comes apart."""
+        values = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: value.item() if isinstance(value, Tensor) else value for name, value in values.items()}
+
+    def _store(self, **buffers: Tensor) -> None:
+        """Set buffers, keeping each one's dtype and device."""
+        for name, value in buffers.items():
+            self._buffers[name] = value.detach().to(getattr(self, name)).contiguous()

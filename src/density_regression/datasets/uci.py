@@ -1,0 +1,128 @@
+"""The UCI regression tables and their standard train/test splits, read from a local folder."""
+
+__all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "standard_splits"]
+
+import gzip
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+DATA_DIR_VARIABLE = "DENSITY_REGRESSION_DATA"
+
+_WITH_SPLITS = (
+    "boston",
+    "concrete",
+    "energy",
+    "kin8nm",
+    "naval",
+    "power",
+    "protein",
+    "wine_red",
+    "yacht",
+)
+UCI_NAMES = (*_WITH_SPLITS, "wine_white", "year_partial_90feat")
+
+Split = tuple[NDArray[np.intp], NDArray[np.intp]]
+
+
+class UCIDataset(NamedTuple):
+    """One table: features X (n, d), target y (n,), both float64 in their original units, and names."""
+
+    X: NDArray[np.float64]
+    y: NDArray[np.float64]
+    feature_names: tuple[str, ...]
+    target_name: str
+
+
+def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDataset:
+    """Read one UCI regression table.
+
+    Parameters
+    ----------
+    name : str
+        One of ``UCI_NAMES``. ``"year_partial_90feat"`` is a sample of YearPredictionMSD (1,176 rows),
+        not the whole.
+    data_dir : path, optional
+        Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last. If omitted,
+        the environment variable ``DENSITY_REGRESSION_DATA`` names it.
+
+    Returns
+    -------
+    UCIDataset
+        Named tuple ``(X, y, feature_names, target_name)``, with X of shape (n, d) and y of shape (n,),
+        in the original units and in the row order that `standard_splits` refers to.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the file is not such a table.
+    FileNotFoundError
+        If no folder is given, or the file is not in it.
+    """
+    _check_name(name, UCI_NAMES, "is not a known UCI table")
+    path = _find(data_dir, f"{name}.csv.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        header = file.readline().strip().split(",")
+        table = np.loadtxt(file, delimiter=",", dtype=np.float64, ndmin=2)
+    if len(header) < 2 or table.shape[1] != len(header):
+        raise ValueError(
+            f"{path} must have a header that names each column, at least two: "
+            f"got {len(header)} names and rows of {table.shape[1]} values."
+        )
+    return UCIDataset(table[:, :-1], table[:, -1], tuple(header[:-1]), header[-1])
+
+
+def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Split]:
+    """Read the train/test splits (90/10) that published results on a UCI table use.
+
+    Parameters
+    ----------
+    name : str
+        One of ``UCI_NAMES``, except ``"wine_white"`` and ``"year_partial_90feat"``, which have none.
+    data_dir : path, optional
+        Folder that holds ``uci/splits/NAME.npz``, with arrays ``train_0, test_0, train_1, ...``. If
+        omitted, the environment variable ``DENSITY_REGRESSION_DATA`` names it.
+
+    Returns
+    -------
+    list of (train, test)
+        0-based row indices into what `load_uci` returns, each an integer array of one dimension;
+        20 pairs, for protein 5.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or has no standard splits, or the file does not hold pairs of arrays.
+    FileNotFoundError
+        If no folder is given, or the file is not in it.
+    """
+    _check_name(name, UCI_NAMES, "is not a known UCI table")
+    _check_name(name, _WITH_SPLITS, "has no standard splits")
+    path = _find(data_dir, "splits", f"{name}.npz")
+    with np.load(path, allow_pickle=False) as arrays:
+        count = len(arrays.files) // 2
+        expected = {f"{part}_{i}" for i in range(count) for part in ("train", "test")}
+        if count == 0 or set(arrays.files) != expected:
+            raise ValueError(
+                f"{path} must hold train_0, test_0, train_1, test_1 and so on, got {sorted(arrays.files)}."
+            )
+        return [(arrays[f"train_{i}"].astype(np.intp), arrays[f"test_{i}"].astype(np.intp)) for i in range(count)]
+
+
+def _check_name(name: str, known: tuple[str, ...], complaint: str) -> None:
+    if name not in known:
+        raise ValueError(f"{name!r} {complaint}; choose one of {', '.join(known)}.")
+
+
+def _find(data_dir: str | os.PathLike[str] | None, *parts: str) -> Path:
+    folder = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
+    remedy = f"pass data_dir=, or set the environment variable {DATA_DIR_VARIABLE}, to the folder that holds uci/"
+    if not folder:
+        raise FileNotFoundError(f"No data folder was given: {remedy}.")
+    path = Path(folder).expanduser().joinpath("uci", *parts)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}: {remedy}.")
+    return path

@@ -1,0 +1,48 @@
+"""Encoders f: from inputs to the features z on which density and head work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["MLP", "feature_width"]
+
+
+class MLP(nn.Sequential):
+    """Fully connected layers, each followed by a ReLU; the last one's output is z.
+
+    Parameters
+    ----------
+    inputs : int
+        Number of input columns.
+    hidden : sequence of int
+        Width of each layer.
+
+    Examples
+    --------
+    >>> import torch
+    >>> MLP(3, (50, 20))(torch.zeros(7, 3)).shape
+    torch.Size([7, 20])
+    """
+
+    def __init__(self, inputs: int, hidden: Sequence[int] = (100, 100)) -> None:
+        if len(hidden) == 0 or min(hidden) < 1:
+            raise ValueError(f"hidden must name at least one positive width, got {tuple(hidden)}.")
+        layers: list[nn.Module] = []
+        for before, after in zip((inputs, *hidden), hidden, strict=False):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        super().__init__(*layers)
+
+
+@torch.no_grad()
+def feature_width(encoder: nn.Module, x: Tensor) -> int:
+    """Width of the features that `encoder` gives for a batch `x`, without disturbing its mode or statistics."""
+    training = encoder.training
+    z = encoder.eval()(x)
+    encoder.train(training)
+    if not isinstance(z, Tensor) or z.ndim < 2 or len(z) != len(x):
+        got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(f"The encoder must return features of shape (batch, d) or (batch, d, ...), got {got}.")
+    return z.shape[1]

@@ -1,0 +1,272 @@
+"""Density-Regression as a scikit-learn regressor."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.utils._param_validation import StrOptions
+from torch import Tensor, nn
+
+from density_regression import density as densities
+from density_regression.base import CHUNK, DeepRegressor, Floats, Run, Table
+from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
+from density_regression.encoders import feature_width
+from density_regression.head import HEADS
+from density_regression.model import DensityRegression
+from density_regression.persistence import InvalidModelError
+from density_regression.training import TrainingReport, fit_density_regression
+
+__all__ = ["Decomposition", "DensityRegressor"]
+
+LEVELS = 1001
+"""Most held-out log-densities kept, as quantiles, for `familiarity`."""
+
+SAVED: dict[str, type[Density] | type[Tempering]] = {
+    name: part
+    for name, part in vars(densities).items()
+    if isinstance(part, type) and issubclass(part, Density | Tempering)
+}
+"""Every class of density and tempering that a saved model may name."""
+
+
+class Decomposition(NamedTuple):
+    """Standard deviations, in the target's units, of the two parts of the predictive variance.
+
+    The parts add up as variances: aleatoric^2 + epistemic^2 = std^2.
+    """
+
+    aleatoric: Floats
+    epistemic: Floats
+
+
+class DensityRegressor(DeepRegressor):
+    """Deep regression with a predictive distribution that widens away from the training data, in one forward pass.
+
+    An encoder f, a density p(z) on its features, and a Gaussian head whose precision is multiplied by that density,
+    trained in three steps: network, density, head again.
+
+    Parameters
+    ----------
+    encoder : nn.Module, callable or None
+        Network from scaled inputs to features (n, d); or a function of the number of columns that returns one; or
+        None for a plain network with layers `hidden`.
+    hidden : sequence of int
+        Widths of the plain network's layers.
+    head : "natural" or "mean"
+        Natural parameters linear in the features, as in the paper, or the mean itself.
+    density : "mixture", "gaussian", "kernel", "flow", "maf", "nsf", "radial", Density or None
+        Density on the features. The flows but for "radial" need `pip install density-regression[flow]`. None leaves
+        a plain Gaussian network, to compare with.
+    tempering : "robust", "exact", "rescaled" or Tempering
+        How the density enters: "robust" lets the variance grow like a power of the distance; "exact" takes the
+        paper's formula to the letter; "rescaled" as the authors' code does.
+    epochs : int
+        Most passes over the data for the network.
+    batch_size : int or "auto"
+        Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 32 and at most 1,024.
+    learning_rate, weight_decay : float
+        Of AdamW.
+    patience : int or None
+        Stop after this many epochs without a better held-out loss; None never stops early.
+    validation_fraction : float
+        Share of the rows held out for early stopping, for the density's levels and for the scale of the variance.
+        With 0, training rows serve for all three, and the predictions will be too sure of themselves.
+    device : str
+        "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
+    precision : {"32-true", "16-mixed", "bf16-mixed"}
+        Precision of the network's training.
+    compile : bool
+        Whether to compile the network's training.
+    n_threads : int or None
+        Threads torch may use; None leaves that as it is.
+    checkpoint_dir : path or None
+        Keep the state after each step there; the same fit, interrupted and run again, goes on from it.
+    verbose : bool
+        Show a progress bar, if there is a terminal to show it on.
+    random_state : int, RandomState or None
+        Seed of everything random.
+
+    Attributes
+    ----------
+    model_ : DensityRegression
+        The trained torch module, in scaled units.
+    report_ : TrainingReport
+        Seconds of each step, and the held-out loss after each epoch.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : array of str
+        Their names, if X was a data frame with names.
+
+    Examples
+    --------
+    >>> from density_regression import DensityRegressor
+    >>> from density_regression.datasets import make_cubic
+    >>> X, y = make_cubic(n=200, random_state=0)
+    >>> reg = DensityRegressor(epochs=20, random_state=0).fit(X, y)
+    >>> mean, std = reg.predict([[0.0], [100.0]], return_std=True)
+    >>> bool(std[1] > std[0])
+    True
+    """
+
+    model_: DensityRegression
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **DeepRegressor._parameter_constraints,
+        "head": [StrOptions(set(HEADS))],
+        "density": [StrOptions(set(DENSITIES)), Density, None],
+        "tempering": [StrOptions(set(TEMPERINGS)), Tempering],
+    }
+
+    def __init__(
+        self,
+        encoder: nn.Module | Callable[[int], nn.Module] | None = None,
+        hidden: tuple[int, ...] = (100, 100),
+        head: str = "natural",
+        density: str | Density | None = "mixture",
+        tempering: str | Tempering = "robust",
+        epochs: int = 400,
+        batch_size: int | Literal["auto"] = "auto",
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-4,
+        patience: int | None = 50,
+        validation_fraction: float = 0.15,
+        device: str = "cpu",
+        precision: str = "32-true",
+        compile: bool = False,
+        n_threads: int | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.encoder = encoder
+        self.hidden = hidden
+        self.head = head
+        self.density = density
+        self.tempering = tempering
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.device = device
+        self.precision = precision
+        self.compile = compile
+        self.n_threads = n_threads
+        self.checkpoint_dir = checkpoint_dir
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @classmethod
+    def from_trained(
+        cls,
+        encoder: nn.Module,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        held_out: tuple[ArrayLike, ArrayLike] | None = None,
+        **params: Any,
+    ) -> Self:
+        """Give a network somebody already has a predictive distribution: steps 2 and 3 only.
+
+        Parameters
+        ----------
+        encoder : nn.Module
+            Trained network from inputs (n, c), in the units of X and as float32, to features (n, d): usually a
+            network without its last layer. It is copied and left as it is.
+        X, y : arrays of shape (n, c) and (n,) or (n, k)
+            Rows to learn density and head from; those the network was trained on will do.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows.
+        held_out : (X, y), optional
+            Rows that the network has never seen, for the density's levels and the scale of the variance. Without
+            them part of X and y is set aside; if the network knows those rows, it will be too sure of itself.
+        **params
+            Parameters of `DensityRegressor`.
+        """
+        if not isinstance(encoder, nn.Module):
+            raise ValueError(f"encoder must be a trained torch module, got {type(encoder).__name__}.")
+        return cls(encoder=encoder, **params)._fit(X, y, sample_weight, held_out=held_out, pretrained=True)
+
+    def score_samples(self, X: ArrayLike) -> Floats:
+        """Log-density of the features of each row, log p(z) in nats, (n,): how familiar an input is."""
+        (log_density,) = self._apply(X, lambda x: (self.model_.log_density(x),))
+        return log_density
+
+    def familiarity(self, X: ArrayLike) -> Floats:
+        """Share of held-out training rows that are no more familiar than each row, (n,), between 0 and 1.
+
+        A row below 0.01 is stranger than 99 in 100 rows that the model was checked on.
+        """
+        scores = self.score_samples(X)
+        return np.searchsorted(self.held_out_levels_, scores, side="right") / len(self.held_out_levels_)
+
+    def decompose(self, X: ArrayLike) -> Decomposition:
+        """Aleatoric and epistemic standard deviations, each (n,) or (n, k), in the target's units.
+
+        The aleatoric part is the noise that the head expects of a typical input; the epistemic part is what a lower
+        density adds. It measures the distance to the training data, not how many rows there were.
+        """
+        aleatoric, epistemic = self._apply(X, self.model_.decompose)
+        epistemic = np.where(epistemic > 0, self._in_units(epistemic).reshape(epistemic.shape), 0.0)
+        return Decomposition(self._in_units(aleatoric), epistemic.reshape(len(epistemic), *self.target_shape_))
+
+    def _build(self, encoder: nn.Module, table: Table) -> DensityRegression:
+        return DensityRegression(
+            encoder,
+            features=feature_width(encoder, table.x[:2]),
+            targets=table.y.shape[1],
+            head=self.head,
+            density=copy.deepcopy(self.density),
+            tempering=copy.deepcopy(self.tempering),
+        )
+
+    def _train(self, model: DensityRegression, train: Table, held_out: Table, run: Run) -> TrainingReport:
+        return fit_density_regression(
+            model,
+            train.batches(self._batch_size(len(train.x)), torch.Generator().manual_seed(run.seed)),
+            held_out.batches(CHUNK),
+            options=self._options(run.seed),
+            checkpoint_dir=self.checkpoint_dir,
+            fingerprint=run.fingerprint,
+            pretrained=run.pretrained,
+            verbose=self.verbose,
+        )
+
+    def _learn(self, held_out: Table) -> None:
+        self.held_out_levels_ = self._levels(held_out.x) if self.density is not None else np.empty(0)
+
+    @torch.inference_mode()
+    def _levels(self, x: Tensor) -> Floats:
+        """Sorted log-densities of scaled rows, at most `LEVELS` of them."""
+        x = x.to(next(self.model_.parameters()).device)
+        log_density = torch.cat([self.model_.log_density(part) for part in x.split(CHUNK)])
+        levels = np.sort(log_density.double().cpu().numpy())
+        return levels if len(levels) <= LEVELS else np.quantile(levels, np.linspace(0, 1, LEVELS))
+
+    def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
+        return self.model_.moments(x)
+
+    def _extra_tensors(self) -> dict[str, Tensor]:
+        return {"held_out_levels": torch.from_numpy(self.held_out_levels_)}
+
+    def _take_extra_tensors(self, tensors: dict[str, Tensor]) -> None:
+        levels = tensors.pop("held_out_levels").double()
+        if levels.ndim != 1 or (len(levels) > 0) != (self.density is not None) or not (levels.diff() >= 0).all():
+            raise InvalidModelError("The saved log-densities of held-out rows are missing or not in order.")
+        self.held_out_levels_ = levels.numpy()
+
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            if value["type"] not in SAVED:
+                raise InvalidModelError(f"The saved model has a part this version does not know: {value['type']!r}.")
+            return SAVED[value["type"]](**value["config"])
+        return super()._from_json(value)

@@ -1,0 +1,163 @@
+"""Regression heads g: from features and their density to a Gaussian (`theo:gauss`, `corol:gauss`)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from density_regression._numeric import smooth_clamp, weighted_quantile
+
+__all__ = ["HEADS", "Head", "MeanHead", "Moments", "NaturalHead"]
+
+LOG_STD_LIMIT: Final = 80.0
+"""Largest |log std|: e^80 is finite in float32, e^89 is not."""
+
+
+class Moments(NamedTuple):
+    """Mean and log standard deviation, each (n, k)."""
+
+    mean: Tensor
+    log_std: Tensor
+
+
+class Head(nn.Module, ABC):
+    r"""A Gaussian whose precision is the density times a learnt factor.
+
+    From features z (n, D) a linear map gives a location and a log-precision s for each of k targets, and
+
+    .. math:: \log \sigma^2 = -(\log 2 + \log \tilde p(z) + \bar s + b).
+
+    Here s-bar is s held smoothly within the range it had on the training features (`bound`), because a linear s
+    promises any precision far away, and b is an offset fitted on held-out rows (`calibrate`). Both act on the
+    variance alone.
+
+    Parameters
+    ----------
+    features : int
+        Width D of z.
+    targets : int
+        Number k of targets.
+    """
+
+    s_low: Tensor
+    s_high: Tensor
+    s_min: Tensor
+    s_max: Tensor
+    offset: Tensor
+
+    QUANTILES: Final = (0.02, 0.98)
+    """The range of s on the training features that is kept, robust to its extremes."""
+
+    def __init__(self, features: int, targets: int = 1) -> None:
+        super().__init__()
+        self.features = features
+        self.targets = targets
+        self.linear = nn.Linear(features, 2 * targets)
+        with torch.no_grad():
+            # Begin at unit variance for every row, that of the standardised target.
+            self.linear.weight[targets:].zero_()
+            self.linear.bias[targets:].fill_(-math.log(2))
+        for name in ("s_low", "s_high", "s_min", "s_max", "offset"):
+            self.register_buffer(name, torch.zeros(targets))
+        self.release()
+
+    def forward(self, z: Tensor, log_density: Tensor | None = None) -> Moments:
+        """Moments at features `z` (n, D) with tempered log-density (n,); without one, as in training step 1."""
+        location, s = self._linear(z)
+        log_precision = smooth_clamp(s, self.s_low, self.s_high) + (self.offset + math.log(2))
+        if log_density is not None:
+            log_precision = log_precision + log_density[:, None]
+        log_std = (-0.5 * log_precision).clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT)
+        return Moments(self._mean(location, s), log_std)
+
+    def release(self) -> None:
+        """Undo `bound` and `calibrate`: s may be what training makes of it, within +-20."""
+        for name, value in {"s_low": -20.0, "s_high": 20.0, "s_min": -20.0, "s_max": 20.0, "offset": 0.0}.items():
+            getattr(self, name).fill_(value)
+
+    @torch.no_grad()
+    def bound(self, z: Tensor, weight: Tensor | None = None) -> None:
+        """Hold s within the range it has on the training features `z` (n, D)."""
+        s = self._linear(z)[1]
+        low, high = (weighted_quantile(s, q, weight) for q in self.QUANTILES)
+        self.s_low.copy_(low)
+        self.s_high.copy_(high)
+        self.s_min.copy_(s.amin(0))
+        self.s_max.copy_(s.amax(0))
+
+    @torch.no_grad()
+    def calibrate(self, z: Tensor, y: Tensor, log_density: Tensor | None, weight: Tensor) -> None:
+        """Set the offset to its most likely value on held-out rows.
+
+        One pseudo-row at the present scale keeps a handful of held-out rows from promising no variance at all.
+        """
+        self.offset.zero_()
+        mean, log_std = self(z, log_density)
+        # In logs: with the density taken literally, squared ratios overflow.
+        log_squared = 2.0 * ((y - mean).abs().clamp_min(1e-30).log() - log_std)
+        log_total = (log_squared + weight.log()[:, None]).logsumexp(0)
+        log_mean = torch.logaddexp(log_total, torch.zeros_like(log_total)) - torch.log1p(weight.sum())
+        self.offset.copy_(-log_mean)
+
+    @torch.no_grad()
+    def start(self, z: Tensor, y: Tensor, weight: Tensor) -> None:
+        """Begin at the ridge regression of `y` (n, k) on `z` (n, D), with one variance for all rows."""
+        design = torch.cat([z, torch.ones_like(z[:, :1])], 1).double()
+        weighted = design * weight[:, None].double()
+        gram = weighted.T @ design
+        ridge = 1e-4 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        ridge[-1, -1] = 0.0
+        coefficients = torch.linalg.lstsq(gram + ridge, weighted.T @ y.double()).solution
+        residual = y.double() - design @ coefficients
+        variance = (weight.double() @ residual.square()) / weight.sum()
+        s = -(2 * variance.clamp_min(1e-8)).log()
+        location = self._location(coefficients, s).to(self.linear.weight)
+        self.linear.weight.zero_()
+        self.linear.weight[: self.targets] = location[:-1].T
+        self.linear.bias.copy_(torch.cat([location[-1], s.to(location)]))
+
+    def _linear(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        # Under autocast the product is in half precision; the exponentials that follow need more.
+        location, s = self.linear(z).to(self.linear.weight.dtype).chunk(2, dim=-1)
+        return location, s
+
+    @abstractmethod
+    def _mean(self, location: Tensor, s: Tensor) -> Tensor:
+        """Mean from the location parameter and the log-precision."""
+
+    @abstractmethod
+    def _location(self, mean: Tensor, s: Tensor) -> Tensor:
+        """Location parameter that gives this mean at constant s."""
+
+
+class NaturalHead(Head):
+    """Natural parameters, both linear in z: mean = -m e^-s.
+
+    The corollary's long form multiplies and divides by p(z), which overflows; the density cancels from the mean.
+    There s is held within its extremes on the training features, exactly as learnt on each of them: e^-s would blow
+    the mean up far away, and a rounded or narrower bound would bend it where it was right.
+    """
+
+    def _mean(self, location: Tensor, s: Tensor) -> Tensor:
+        return -location * torch.exp(-s.clamp(self.s_min, self.s_max))
+
+    def _location(self, mean: Tensor, s: Tensor) -> Tensor:
+        return -mean * torch.exp(s)
+
+
+class MeanHead(Head):
+    """The mean itself linear in z."""
+
+    def _mean(self, location: Tensor, s: Tensor) -> Tensor:
+        return location
+
+    def _location(self, mean: Tensor, s: Tensor) -> Tensor:
+        return mean
+
+
+HEADS: dict[str, type[Head]] = {"natural": NaturalHead, "mean": MeanHead}
+"""Heads by the name that `head=` takes."""

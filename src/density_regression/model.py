@@ -1,0 +1,152 @@
+"""Density-Regression as a module: forward returns a Normal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+
+from density_regression._numeric import tame
+from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
+from density_regression.head import HEADS, Head, Moments
+
+__all__ = ["Decomposition", "DensityRegression"]
+
+T = TypeVar("T")
+
+
+class Decomposition(NamedTuple):
+    """Standard deviations of the two parts of the predictive variance, which add up as variances."""
+
+    aleatoric: Tensor
+    epistemic: Tensor
+
+
+class DensityRegression(nn.Module):
+    r"""Encoder f, density p(z; alpha) on its features, and a Gaussian head g (`eq:exp`).
+
+    .. math:: z = f(x), \quad \mu = -m e^{-s}, \quad \log \sigma^2 = -(\log 2 + \log \tilde p(z) + s)
+
+    Until its density is fitted (step 2 of `alg:algorithm`) the model predicts without one, as step 1 trains it.
+    Train it with `fit_density_regression`.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        Any module whose output has shape (batch, features) or, for sequences and images, (batch, features, ...).
+    features : int
+        Width of that output.
+    targets : int
+        Number k of targets.
+    head : "natural", "mean" or Head
+        Natural parameters, or the mean itself, linear in z.
+    density : "mixture", "gaussian", "kernel", "flow", "maf", "nsf", "radial", Density or None
+        Density on the features; None for a plain Gaussian network, to compare with.
+    tempering : "robust", "exact", "rescaled" or Tempering
+        How the density enters the precision.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = DensityRegression(encoder=torch.nn.Linear(3, 8), features=8)
+    >>> model(torch.zeros(5, 3)).mean.shape
+    torch.Size([5, 1])
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        features: int,
+        targets: int = 1,
+        *,
+        head: str | Head = "natural",
+        density: str | Density | None = "mixture",
+        tempering: str | Tempering = "robust",
+    ) -> None:
+        super().__init__()
+        if features < 1 or targets < 1:
+            raise ValueError(f"features and targets must be at least 1, got {features} and {targets}.")
+        self.features = features
+        self.targets = targets
+        self.encoder = encoder
+        self.head = head if isinstance(head, Head) else _named("head", head, HEADS)(features, targets)
+        self.density = _named("density", density, DENSITIES)() if isinstance(density, str) else density
+        self.tempering = tempering if isinstance(tempering, Tempering) else _named("tempering", tempering, TEMPERINGS)()
+
+    def forward(self, x: Tensor) -> Normal:
+        """Predictive distribution, of shape (batch, k) or (batch, k, ...)."""
+        mean, log_std = self.moments(x)
+        return Normal(mean, log_std.exp(), validate_args=False)
+
+    def moments(self, x: Tensor) -> Moments:
+        """Mean and log standard deviation, of the shape of `forward`."""
+        z = self.encode(x)
+        mean, log_std = self.head_moments(self.rows(z))
+        return Moments(self.positions(mean, z), self.positions(log_std, z))
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """log p(z), in nats, of shape (batch,) or (batch, ...)."""
+        if self.density is None or not self.density.fitted:
+            raise ValueError("This model has no fitted density to ask.")
+        z = self.encode(x)
+        return self.positions(self.density.log_prob(self.rows(z))[:, None], z).squeeze(1)
+
+    def decompose(self, x: Tensor) -> Decomposition:
+        """Split the predictive variance into noise and strangeness.
+
+        The aleatoric part is the variance the head gives to a typical input, one at the reference density; what a
+        lower density adds to it is the epistemic part. It measures the distance to the training data, not how many
+        rows there were.
+        """
+        z = self.encode(x)
+        rows = self.rows(z)
+        log_density = self.tempered(rows)
+        if log_density is None:
+            std = self.head(rows).log_std.exp()
+            return Decomposition(self.positions(std, z), self.positions(torch.zeros_like(std), z))
+        log_std = self.head(rows, log_density).log_std
+        typical = self.head(rows, torch.maximum(log_density, self.tempering.reference_level)).log_std
+        # std_total^2 - std_typical^2 without squaring what may be e^80.
+        epistemic = log_std.exp() * (-torch.expm1(2.0 * (typical - log_std))).clamp_min(0.0).sqrt()
+        return Decomposition(self.positions(typical.exp(), z), self.positions(epistemic, z))
+
+    def head_moments(self, rows: Tensor) -> Moments:
+        """Moments (n, k) from features `rows` (n, features)."""
+        moments: Moments = self.head(rows, self.tempered(rows))
+        return moments
+
+    def tempered(self, rows: Tensor) -> Tensor | None:
+        """Tempered log-density (n,) of features (n, features); None without a fitted density."""
+        if self.density is None or not self.density.fitted:
+            return None
+        log_density: Tensor = self.tempering(self.density.log_prob(rows))
+        return log_density
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Features z, of shape (batch, features) or (batch, features, ...), always finite."""
+        z: Tensor = self.encoder(x)
+        if z.ndim < 2 or z.shape[1] != self.features:
+            raise ValueError(
+                f"The encoder returned shape {tuple(z.shape)}; expected (batch, {self.features}) or "
+                f"(batch, {self.features}, ...). Set features= to its width."
+            )
+        return tame(z)
+
+    @staticmethod
+    def rows(values: Tensor) -> Tensor:
+        """From (batch, d, ...) to (n, d): one row for every position."""
+        return values if values.ndim == 2 else values.movedim(1, -1).flatten(0, -2)
+
+    @staticmethod
+    def positions(rows: Tensor, like: Tensor) -> Tensor:
+        """From (n, d) back to (batch, d, ...), positions as in `like`."""
+        return rows if like.ndim == 2 else rows.unflatten(0, (like.shape[0], *like.shape[2:])).movedim(-1, 1)
+
+
+def _named(argument: str, name: str, known: Mapping[str, T]) -> T:
+    if name not in known:
+        raise ValueError(f"{argument} must be one of {sorted(known)} or an object, got {name!r}.")
+    return known[name]

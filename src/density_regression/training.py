@@ -1,0 +1,463 @@
+"""Algorithm 1 (`alg:algorithm`): pretrain, fit_density, refit_head, each a function of its own."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import time
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from density_regression._progress import StepProgress
+from density_regression.head import Head
+from density_regression.model import DensityRegression
+from density_regression.persistence import Checkpoints
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = [
+    "Batches",
+    "Features",
+    "TensorBatches",
+    "TrainingOptions",
+    "TrainingReport",
+    "cache_features",
+    "fit_density",
+    "fit_density_regression",
+    "pretrain",
+    "refit_head",
+]
+
+MAX_CACHED_VALUES: Final = 2**25
+"""Most feature values held in memory for steps 2 and 3 (128 MiB in float32)."""
+
+REFIT_ROUNDS: Final = 10
+"""Rounds of step 3; after each, the held-out rows say whether it was the best so far."""
+
+
+class Batches(Protocol):
+    """What training iterates over: batches (x, y) or (x, y, weight); a `DataLoader` is one."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]: ...
+
+
+class Features(NamedTuple):
+    """Cached features z (n, D) with targets (n, k) and weights (n,)."""
+
+    z: Tensor
+    y: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train; the defaults suit tables.
+
+    Attributes
+    ----------
+    epochs : int
+        Most passes over the data in step 1.
+    learning_rate, weight_decay : float
+        Of AdamW; the rate falls to zero along a cosine.
+    patience : int or None
+        Stop step 1 after this many epochs without a better held-out loss; None never stops early. The best weights
+        are kept in any case.
+    gradient_clip : float
+        Largest norm of a gradient.
+    device : str
+        "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
+    precision : str
+        Fabric's name for the precision of step 1, such as "32-true" or "bf16-mixed".
+    compile : bool
+        Whether to compile step 1 (worth it for large encoders only).
+    seed : int
+        Seed of everything random in steps 2 and 3.
+    """
+
+    epochs: int = 100
+    learning_rate: float = 3e-3
+    weight_decay: float = 1e-4
+    patience: int | None = 30
+    gradient_clip: float = 10.0
+    device: str = "cpu"
+    precision: str = "32-true"
+    compile: bool = False
+    seed: int = 0
+
+
+@dataclass
+class TrainingReport:
+    """What happened: seconds of each step (0 for one that was resumed), and held-out NLL after each epoch."""
+
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("pretrain", "fit_density", "refit_head"), 0.0)
+    )
+    history: list[float] = field(default_factory=list)
+
+
+class TensorBatches:
+    """Batches from tensors in memory, of nearly equal size, shuffled anew each time if a generator is given.
+
+    Indexing whole tensors is several times faster than a `DataLoader` over rows.
+    """
+
+    def __init__(
+        self, x: Tensor, y: Tensor, weight: Tensor, batch_size: int, generator: torch.Generator | None = None
+    ) -> None:
+        self._data = (x, y, weight)
+        self._batches = max(math.ceil(len(x) / batch_size), 1)
+        self._generator = generator
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        x = self._data[0]
+        if self._generator is None:
+            yield from zip(*(part.tensor_split(self._batches) for part in self._data), strict=True)
+            return
+        order = torch.randperm(len(x), generator=self._generator).to(x.device)
+        for index in order.tensor_split(self._batches):
+            yield tuple(part[index] for part in self._data)
+
+
+def fit_density_regression(
+    model: DensityRegression,
+    train: Batches,
+    held_out: Batches | None = None,
+    *,
+    options: TrainingOptions | None = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    fingerprint: str = "",
+    pretrained: bool = False,
+    verbose: bool = True,
+) -> TrainingReport:
+    """Train a model by the three steps of `alg:algorithm`.
+
+    Parameters
+    ----------
+    model : DensityRegression
+        Trained in place.
+    train : iterable of batches
+        (x, y) or (x, y, weight), with y of the shape the model predicts: (batch, k) or (batch, k, ...), and weight
+        (batch,). A `torch.utils.data.DataLoader` will do. Give targets of about unit scale.
+    held_out : iterable of batches, optional
+        Rows for early stopping, for the density's choices and levels, and for the offset of step 3. Without them
+        training rows serve, and the model will be too sure of itself.
+    options : TrainingOptions, optional
+        How to train.
+    checkpoint_dir : path, optional
+        Keep the state after each step there; a fit that was interrupted goes on from it. One folder for one fit.
+    fingerprint : str
+        Whatever else tells this fit from others; checkpoints with another one are ignored.
+    pretrained : bool
+        Skip step 1: the encoder is trained already. The head starts from a ridge regression on its features.
+    verbose : bool
+        Show a progress bar, if there is a terminal to show it on.
+
+    Returns
+    -------
+    TrainingReport
+        Seconds of each step, and the held-out loss over epochs.
+    """
+    options = options or TrainingOptions()
+    # Another network is another fit, whatever the caller says.
+    checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint}\n{model}")
+    report = TrainingReport()
+    device = _device(options.device)
+    model.to(device)
+    done, state = checkpoints.latest(steps=3)
+    if state:
+        model.load_state_dict(state)
+        model.eval()
+    with StepProgress(verbose) as progress:
+        with _timed(report, "pretrain"):
+            if done < 1 and not pretrained:
+                report.history = pretrain(model, train, held_out, options, progress)
+                checkpoints.save(1, model.state_dict())
+        if done == 3:
+            return report
+        features, complete = cache_features(model, train)
+        held = cache_features(model, held_out)[0] if held_out is not None else features
+        if done < 1 and pretrained:
+            model.head.start(*features)
+        with _timed(report, "fit_density"):
+            if done < 2:
+                progress.step("2/3 density", 1)
+                fit_density(model, features, held, seed=options.seed)
+                checkpoints.save(2, model.state_dict())
+        with _timed(report, "refit_head"):
+            refit_head(model, features, held, progress, stream=None if complete else train)
+            checkpoints.save(3, model.state_dict())
+    return report
+
+
+def pretrain(
+    model: DensityRegression,
+    train: Batches,
+    held_out: Batches | None,
+    options: TrainingOptions,
+    progress: StepProgress | None = None,
+) -> list[float]:
+    """Step 1: encoder and head by maximum likelihood, without the density (`method:1st-optimization`).
+
+    Returns the loss after each epoch, on the held-out rows if there are any. The best weights are kept.
+    """
+    progress = progress or StepProgress(visible=False)
+    fabric = _fabric(options)
+    model.head.release()
+    objective: nn.Module = _NegativeLogLikelihood(model)
+    optimizer = torch.optim.AdamW(
+        objective.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
+    )
+    steps = options.epochs * _length(train)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
+    if options.compile:
+        objective.compile()
+    objective, optimizer = fabric.setup(objective, optimizer)
+    history: list[float] = []
+    best, best_state, waited = math.inf, None, 0
+    progress.step("1/3 network", options.epochs)
+    for _ in range(options.epochs):
+        objective.train()
+        total = torch.zeros((), device=fabric.device)
+        for batch in train:
+            loss = objective(*_to(batch, fabric.device))
+            optimizer.zero_grad()
+            fabric.backward(loss)
+            fabric.clip_gradients(objective, optimizer, max_norm=options.gradient_clip, error_if_nonfinite=False)
+            optimizer.step()
+            schedule.step()
+            total += loss.detach()
+        value = total.item() / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
+        history.append(value)
+        progress.advance(value)
+        if value < best:
+            best, best_state, waited = value, copy.deepcopy(model.state_dict()), 0
+        else:
+            waited += 1
+        if options.patience is not None and waited >= options.patience:
+            break
+    if best_state is None and options.epochs > 0:
+        raise ValueError(
+            "Training diverged: no epoch gave a finite loss. Scale the inputs and targets, or lower learning_rate."
+        )
+    if best_state is not None:
+        model.load_state_dict(best_state)
+    model.eval()
+    return history
+
+
+def fit_density(model: DensityRegression, train: Features, held_out: Features, *, seed: int = 0) -> None:
+    """Step 2: the density of the features, and the levels of its tempering; encoder and head stay as they are."""
+    if model.density is None:
+        return
+    generator = torch.Generator().manual_seed(seed)
+    model.density.fit(train.z, train.weight, held_out=held_out.z, generator=generator)
+    with torch.no_grad():
+        model.tempering.fit(
+            model.density.log_prob(train.z),
+            model.density.log_prob(held_out.z),
+            dims=model.density.dims,
+            held_out_weight=held_out.weight,
+        )
+
+
+def refit_head(
+    model: DensityRegression,
+    train: Features,
+    held_out: Features,
+    progress: StepProgress | None = None,
+    *,
+    stream: Batches | None = None,
+) -> None:
+    """Step 3: the head again, with the density in place (`method:2nd-optimization`); the rest stays as it is.
+
+    Full-batch L-BFGS on cached features; where they do not fit in memory, Adam on mini-batches from `stream`. The
+    round with the best held-out loss is kept, the start among them: what the head learnt in step 1 is good unless
+    the held-out rows say otherwise. Its log-precision is then bounded, and its offset fitted.
+    """
+    progress = progress or StepProgress(visible=False)
+    progress.step("3/3 head", REFIT_ROUNDS)
+    with torch.no_grad():
+        rows = _Rows(train, model.tempered(train.z)).double()
+        held = _Rows(held_out, model.tempered(held_out.z)).double()
+    head = copy.deepcopy(model.head).double()
+    if rows.log_density is not None:
+        # The density's level goes into the offset: as a change of s it would overflow the natural mean.
+        head.offset.fill_(-(rows.features.weight @ rows.log_density) / rows.features.weight.sum())
+    rounds = _second_order(head, rows) if stream is None else _mini_batches(model, head, stream)
+    best, best_loss = _finished(head, rows, held)
+    for _ in rounds:
+        candidate, loss = _finished(head, rows, held)
+        progress.advance(loss)
+        if loss < best_loss:
+            best, best_loss = candidate, loss
+    model.head.load_state_dict(best.state_dict())
+
+
+@torch.no_grad()
+def cache_features(model: DensityRegression, batches: Batches) -> tuple[Features, bool]:
+    """Run the encoder once over the data.
+
+    Returns features of all rows and positions, and True; or, if they are more than `MAX_CACHED_VALUES`, those of a
+    uniform sample of them, and False.
+    """
+    model.eval()
+    limit = max(MAX_CACHED_VALUES // model.features, 1)
+    device = next(model.parameters()).device
+    generator = torch.Generator().manual_seed(0)
+    kept: list[Features] = []
+    keys: list[Tensor] = []
+    count, complete = 0, True
+    for batch in batches:
+        part = _features(model, *_to(batch, device))
+        kept.append(part)
+        keys.append(torch.rand(len(part.z), generator=generator).to(device))
+        count += len(part.z)
+        if count > 2 * limit:
+            # Rows with the smallest keys are a uniform sample of all so far, whatever the order they came in.
+            kept, keys, count, complete = *_smallest(kept, keys, limit), limit, False
+    if count > limit:
+        kept, keys, complete = *_smallest(kept, keys, limit), False
+    return Features(*(torch.cat(parts) for parts in zip(*kept, strict=True))), complete
+
+
+class _NegativeLogLikelihood(nn.Module):
+    """Mean Gaussian negative log-likelihood of a model, in nats."""
+
+    def __init__(self, model: DensityRegression) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        return _Rows(_features(self.model, x, y, weight), None).loss(self.model.head)
+
+
+def _features(model: DensityRegression, x: Tensor, y: Tensor, weight: Tensor) -> Features:
+    """Features, targets and weights of a batch, one row for every position."""
+    z = model.encode(x)
+    expected = (len(z), model.targets, *z.shape[2:])
+    if y.shape != expected:
+        raise ValueError(f"Targets have shape {tuple(y.shape)}, the model predicts {expected}.")
+    return Features(model.rows(z), model.rows(y), weight.repeat_interleave(z[0, 0].numel()))
+
+
+class _Rows(NamedTuple):
+    """Features and their tempered log-density (n,), as step 3 sees them."""
+
+    features: Features
+    log_density: Tensor | None
+
+    def double(self) -> _Rows:
+        log_density = None if self.log_density is None else self.log_density.double()
+        return _Rows(Features(*(part.double() for part in self.features)), log_density)
+
+    def loss(self, head: Head) -> Tensor:
+        """Mean negative log-likelihood, in nats."""
+        z, y, weight = self.features
+        mean, log_std = head(z, self.log_density)
+        nll = log_std + 0.5 * ((y - mean) * torch.exp(-log_std)).square() + 0.5 * math.log(2 * math.pi)
+        loss: Tensor = (nll.mean(1) * weight).sum() / weight.sum()
+        return loss
+
+
+def _second_order(head: Head, rows: _Rows) -> Iterator[None]:
+    optimizer = torch.optim.LBFGS(
+        head.parameters(), max_iter=5, history_size=20, line_search_fn="strong_wolfe", tolerance_grad=1e-6
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = rows.loss(head)
+        loss.backward()
+        return loss
+
+    for _ in range(REFIT_ROUNDS):
+        optimizer.step(closure)
+        yield
+
+
+def _mini_batches(model: DensityRegression, head: Head, stream: Batches) -> Iterator[None]:
+    device = next(model.parameters()).device
+    optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
+    for _ in range(REFIT_ROUNDS):
+        for batch in stream:
+            with torch.no_grad():
+                part = _features(model, *_to(batch, device))
+                rows = _Rows(part, model.tempered(part.z)).double()
+            optimizer.zero_grad()
+            rows.loss(head).backward()
+            optimizer.step()
+        yield
+
+
+@torch.no_grad()
+def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
+    """A copy of the head with its bounds and offset set, and its held-out loss (infinite if it is not a number)."""
+    head = copy.deepcopy(head)
+    head.bound(rows.features.z, rows.features.weight)
+    head.calibrate(held.features.z, held.features.y, held.log_density, held.features.weight)
+    loss = held.loss(head).item()
+    return head, loss if math.isfinite(loss) else math.inf
+
+
+@torch.no_grad()
+def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> float:
+    objective.eval()
+    total, count = 0.0, 0.0
+    for batch in batches:
+        x, y, weight = _to(batch, device)
+        total += objective(x, y, weight).item() * weight.sum().item()
+        count += weight.sum().item()
+    return total / count
+
+
+def _to(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """A batch on the device, with weights of one if it came without."""
+    x, y, *rest = batch
+    weight = rest[0] if rest else torch.ones(len(x))
+    return x.to(device), y.to(device), weight.to(device)
+
+
+def _smallest(kept: list[Features], keys: list[Tensor], limit: int) -> tuple[list[Features], list[Tensor]]:
+    key = torch.cat(keys)
+    index = key.topk(limit, largest=False).indices
+    return [Features(*(torch.cat(parts)[index] for parts in zip(*kept, strict=True)))], [key[index]]
+
+
+def _length(batches: Batches) -> int:
+    if not isinstance(batches, Sized):
+        raise ValueError("Batches must have a length (the number of batches), as a DataLoader has.")
+    return max(len(batches), 1)
+
+
+def _device(name: str) -> torch.device:
+    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+    if device.type not in ("cpu", "cuda"):
+        # Step 3 is done in float64, which not every device has.
+        raise ValueError(f'device must be "cpu", "cuda" or "auto", got {name!r}.')
+    return device
+
+
+def _fabric(options: TrainingOptions) -> Fabric:
+    # Imported late: it takes a second or two, and prediction needs none of it.
+    from lightning_fabric import Fabric
+
+    device = _device(options.device)
+    devices: int | list[int] = [device.index] if device.index is not None else 1
+    return Fabric(accelerator=device.type, devices=devices, precision=options.precision)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _timed(report: TrainingReport, step: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    report.seconds[step] = time.perf_counter() - start

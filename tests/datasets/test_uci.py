@@ -1,0 +1,184 @@
+"""Reading of UCI tables and splits: on a made-up folder, and on the real one where there is one."""
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from density_regression.datasets import UCI_NAMES, load_uci, standard_splits
+
+VARIABLE = "DENSITY_REGRESSION_DATA"
+REAL_FOLDER = os.environ.get(VARIABLE)
+needs_data = pytest.mark.skipif(not REAL_FOLDER, reason=f"{VARIABLE} does not name the data folder")
+
+SHAPES = {
+    "boston": (506, 13),
+    "concrete": (1030, 8),
+    "energy": (768, 8),
+    "kin8nm": (8192, 8),
+    "naval": (11934, 16),
+    "power": (9568, 4),
+    "protein": (45730, 9),
+    "wine_red": (1599, 11),
+    "wine_white": (4898, 11),
+    "yacht": (308, 6),
+    "year_partial_90feat": (1176, 90),
+}
+WITHOUT_SPLITS = ("wine_white", "year_partial_90feat")
+FIRST_SPLIT = {
+    "boston": (455, 51),
+    "concrete": (927, 103),
+    "energy": (691, 77),
+    "kin8nm": (7373, 819),
+    "naval": (10741, 1193),
+    "power": (8611, 957),
+    "protein": (41157, 4573),
+    "wine_red": (1439, 160),
+    "yacht": (277, 31),
+}
+
+
+def write_table(folder: Path, name: str, text: str) -> None:
+    (folder / "uci").mkdir(exist_ok=True)
+    with gzip.open(folder / "uci" / f"{name}.csv.gz", "wt", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_splits(folder: Path, name: str, **arrays: object) -> None:
+    (folder / "uci" / "splits").mkdir(parents=True, exist_ok=True)
+    converted: dict[str, Any] = {key: np.array(value) for key, value in arrays.items()}
+    np.savez(folder / "uci" / "splits" / f"{name}.npz", **converted)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    write_table(tmp_path, "yacht", "length,beam,drag\n1,2.5,-3\n4,5,6e1\n7,8,9\n")
+    write_splits(tmp_path, "yacht", train_0=[0, 2], test_0=[1], train_1=[1, 2], test_1=[0])
+    return tmp_path
+
+
+def test_load_uci(folder: Path) -> None:
+    data = load_uci("yacht", folder)
+    np.testing.assert_array_equal(data.X, [[1, 2.5], [4, 5], [7, 8]])
+    np.testing.assert_array_equal(data.y, [-3, 60, 9])
+    assert data.X.dtype == data.y.dtype == np.float64
+    assert data.feature_names == ("length", "beam")
+    assert data.target_name == "drag"
+    assert data._fields == ("X", "y", "feature_names", "target_name")
+
+
+def test_one_row_is_still_a_table(folder: Path) -> None:
+    write_table(folder, "boston", "rooms,price\n3,10\n")
+    data = load_uci("boston", folder)
+    assert data.X.shape == (1, 1)
+    assert data.y.shape == (1,)
+
+
+def test_standard_splits(folder: Path) -> None:
+    splits = standard_splits("yacht", folder)
+    assert [(train.tolist(), test.tolist()) for train, test in splits] == [([0, 2], [1]), ([1, 2], [0])]
+    assert all(part.dtype == np.intp for split in splits for part in split)
+
+
+def test_splits_keep_their_number(folder: Path) -> None:
+    # By name train_10 comes before train_2.
+    write_splits(folder, "boston", **{f"{part}_{i}": [i] for i in range(12) for part in ("train", "test")})
+    assert [int(train[0]) for train, _ in standard_splits("boston", folder)] == list(range(12))
+
+
+def test_folder_may_be_a_string(folder: Path) -> None:
+    assert load_uci("yacht", str(folder)).target_name == "drag"
+
+
+def test_folder_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(folder))
+    assert load_uci("yacht").target_name == "drag"
+    assert len(standard_splits("yacht")) == 2
+
+
+def test_argument_wins_over_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(folder / "elsewhere"))
+    assert load_uci("yacht", folder).target_name == "drag"
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_no_folder(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    if value is None:
+        monkeypatch.delenv(VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(VARIABLE, value)
+    for read in (load_uci, standard_splits):
+        with pytest.raises(FileNotFoundError, match=rf"data_dir=.*{VARIABLE}"):
+            read("yacht")
+
+
+def test_file_not_there(folder: Path) -> None:
+    for read in (load_uci, standard_splits):
+        with pytest.raises(FileNotFoundError, match=rf"energy.*data_dir=.*{VARIABLE}"):
+            read("energy", folder)
+
+
+def test_unknown_name(folder: Path) -> None:
+    for read in (load_uci, standard_splits):
+        with pytest.raises(ValueError, match="known UCI table") as error:
+            read("../yacht", folder)
+        assert all(name in str(error.value) for name in UCI_NAMES)
+
+
+@pytest.mark.parametrize("name", WITHOUT_SPLITS)
+def test_tables_without_splits(folder: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"has no standard splits; choose one of boston"):
+        standard_splits(name, folder)
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2,3\n", "a\n1\n", "a,b,c\n1,2\n", "a,b\n1,2\n3\n", "a,b\n1,x\n"])
+def test_not_a_table(folder: Path, text: str) -> None:
+    write_table(folder, "boston", text)
+    with pytest.raises(ValueError):  # noqa: PT011 - NumPy words some of these
+        load_uci("boston", folder)
+
+
+@pytest.mark.parametrize("arrays", [{}, {"train_0": [0]}, {"train_0": [0], "test_1": [1]}, {"train": [0], "test": [1]}])
+def test_not_splits(folder: Path, arrays: dict[str, list[int]]) -> None:
+    write_splits(folder, "boston", **arrays)
+    with pytest.raises(ValueError, match="must hold train_0, test_0"):
+        standard_splits("boston", folder)
+
+
+def test_pickled_splits_are_refused(folder: Path) -> None:
+    objects = np.array([{"not": "indices"}], dtype=object)
+    write_splits(folder, "boston", train_0=objects, test_0=objects)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        standard_splits("boston", folder)
+
+
+def test_expectations_name_every_table() -> None:
+    assert set(SHAPES) == set(UCI_NAMES)
+    assert set(FIRST_SPLIT) == set(UCI_NAMES) - set(WITHOUT_SPLITS)
+
+
+@needs_data
+@pytest.mark.parametrize("name", UCI_NAMES)
+def test_real_table(name: str) -> None:
+    data = load_uci(name)
+    assert data.X.shape == SHAPES[name]
+    assert data.y.shape == SHAPES[name][:1]
+    assert len(set(data.feature_names)) == SHAPES[name][1]
+    assert data.target_name not in data.feature_names
+    assert np.isfinite(data.X).all()
+    assert np.isfinite(data.y).all()
+
+
+@needs_data
+@pytest.mark.parametrize("name", sorted(FIRST_SPLIT))
+def test_real_splits(name: str) -> None:
+    splits = standard_splits(name)
+    assert len(splits) == (5 if name == "protein" else 20)
+    assert tuple(len(part) for part in splits[0]) == FIRST_SPLIT[name]
+    rows = np.arange(SHAPES[name][0])
+    for train, test in splits:
+        np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), rows)

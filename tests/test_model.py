@@ -1,0 +1,148 @@
+"""The module: shapes, positions, several targets, states, errors."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Normal
+
+from density_regression import DensityRegression
+from density_regression.encoders import MLP, feature_width
+from density_regression.training import cache_features, fit_density, refit_head
+
+
+class PerPosition(nn.Module):
+    """The same linear map at every position of (batch, c, ...)."""
+
+    def __init__(self, inputs=2, features=5):
+        super().__init__()
+        self.linear = nn.Linear(inputs, features)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x.movedim(1, -1))).movedim(-1, 1)
+
+
+def train(model, x, y):
+    batches = [(x, y)]
+    features, complete = cache_features(model, batches)
+    assert complete
+    model.head.start(*features)
+    fit_density(model, features, features)
+    refit_head(model, features, features)
+    return model.eval()
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (4, 6)])
+@pytest.mark.parametrize("targets", [1, 3])
+def test_positions_are_rows(shape, targets):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(20, 2, *shape, generator=generator)
+    y = torch.randn(20, targets, *shape, generator=generator)
+    model = train(DensityRegression(PerPosition(), 5, targets), x, y)
+    law = model(x)
+    assert isinstance(law, Normal)
+    assert law.mean.shape == y.shape
+    assert model.log_density(x).shape == (20, *shape)
+    assert model.decompose(x).epistemic.shape == y.shape
+    # Position by position, as rows of a table.
+    rows = x.movedim(1, -1).reshape(-1, 2)
+    flat = model(rows)
+    torch.testing.assert_close(flat.mean, law.mean.movedim(1, -1).reshape(-1, targets))
+    torch.testing.assert_close(flat.stddev, law.stddev.movedim(1, -1).reshape(-1, targets))
+    torch.testing.assert_close(model.log_density(rows), model.log_density(x).reshape(-1))
+
+
+def test_before_its_density_is_fitted_it_predicts_without_one():
+    model = DensityRegression(nn.Linear(2, 3), 3)
+    plain = DensityRegression(model.encoder, 3, density=None, head=model.head)
+    x = torch.randn(6, 2)
+    torch.testing.assert_close(model(x).stddev, plain(x).stddev)
+    assert (model.decompose(x).epistemic == 0).all()
+    with pytest.raises(ValueError, match="no fitted density"):
+        model.log_density(x)
+
+
+def test_parts_add_up_to_the_whole():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(200, 2, generator=generator), torch.randn(200, 1, generator=generator)
+    model = train(DensityRegression(MLP(2, (16,)), 16), x, y)
+    far = torch.cat([x, 100 * x])
+    aleatoric, epistemic = model.decompose(far)
+    torch.testing.assert_close(aleatoric**2 + epistemic**2, model(far).variance)
+    assert (epistemic[200:] > aleatoric[200:]).all()
+
+
+@pytest.mark.parametrize("tempering", ["exact", "rescaled", "robust"])
+def test_state_dict_goes_into_a_fresh_model(tempering):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(100, 2, generator=generator), torch.randn(100, 1, generator=generator)
+    model = train(DensityRegression(MLP(2, (16,)), 16, tempering=tempering), x, y)
+    fresh = DensityRegression(MLP(2, (16,)), 16, tempering=tempering)
+    fresh.load_state_dict(model.state_dict())
+    torch.testing.assert_close(fresh(x).mean, model(x).mean, rtol=0, atol=0)
+    torch.testing.assert_close(fresh(x).stddev, model(x).stddev, rtol=0, atol=0)
+    doubled = model.double()(x.double())
+    assert doubled.mean.dtype == torch.float64
+
+
+def test_default_compiles_and_exports_without_a_graph_break():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(100, 2, generator=generator), torch.randn(100, 1, generator=generator)
+    model = train(DensityRegression(MLP(2, (16,)), 16), x, y)
+
+    class Moments(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return tuple(self.model.moments(x))
+
+    compiled = torch.compile(Moments(), fullgraph=True, backend="eager")
+    for fast, own in zip(compiled(x), model.moments(x), strict=True):
+        torch.testing.assert_close(fast, own)
+    program = torch.export.export(Moments(), (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
+    for exported, own in zip(program.module()(x[:30]), model.moments(x[:30]), strict=True):
+        torch.testing.assert_close(exported, own)
+
+
+def test_gradients_reach_encoder_and_head_in_step_one():
+    model = DensityRegression(MLP(2, (8,)), 8, 2)
+    model(torch.randn(30, 2)).log_prob(torch.randn(30, 2)).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"density": "gauss"}, "density must be one of"),
+        ({"head": "natur"}, "head must be one of"),
+        ({"tempering": "none"}, "tempering must be one of"),
+        ({"features": 0}, "at least 1"),
+        ({"targets": 0}, "at least 1"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        DensityRegression(**{"encoder": nn.Identity(), "features": 2} | arguments)
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_wrong_width_is_said(width):
+    with pytest.raises(ValueError, match="Set features= to its width"):
+        DensityRegression(nn.Identity(), 3)(torch.zeros(5, width))
+
+
+def test_feature_width_leaves_the_encoder_as_it_was():
+    encoder = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6))
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    assert feature_width(encoder, torch.randn(4, 3)) == 6
+    assert encoder.training
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    with pytest.raises(ValueError, match="must return features"):
+        feature_width(nn.Flatten(0), torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("hidden", [(), (0,), (5, -1)])
+def test_layers_must_have_a_width(hidden):
+    with pytest.raises(ValueError, match="hidden"):
+        MLP(2, hidden)
