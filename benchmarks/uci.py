@@ -55,9 +55,7 @@ def main() -> None:
             print(json.dumps(row), file=file, flush=True)
             progress.advance(task)
 
-    print(
-        f"{'set':10s} {'NLL ours':>9s} {'without':>9s} {'RMSE ours':>10s} {'without':>9s} {'difference':>11s} {'bound':>8s}"
-    )
+    print("set          NLL ours   without  RMSE ours   without  difference    bound")
     passed = True
     for name in args.sets.split(","):
         table = {

@@ -500,7 +500,7 @@ def _threads(number: int | None) -> Iterator[None]:
         yield
         return
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(int(number))
     try:
         yield
     finally:

@@ -64,11 +64,13 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     folder = Path(folder)
     try:
         config = json.loads((folder / CONFIG).read_bytes(), parse_constant=_refuse)
+        _check(config, folder)
+    except InvalidModelError:
+        raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise FileNotFoundError(f"No model in {folder}: there is no {CONFIG}.") from None
     except (ValueError, RecursionError) as error:
         raise InvalidModelError(f"{folder / CONFIG} is truncated or not JSON ({error}).") from error
-    _check(config, folder)
     path = folder / config["weights"]
     try:
         content = path.read_bytes()

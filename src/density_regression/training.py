@@ -6,21 +6,26 @@ import copy
 import math
 import os
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from density_regression._progress import StepProgress
 from density_regression.head import Head
+from density_regression.loop import (
+    Batches,
+    TensorBatches,
+    TrainingOptions,
+    TrainingReport,
+    find_device,
+    on_device,
+    optimise,
+)
 from density_regression.model import DensityRegression
 from density_regression.persistence import Checkpoints
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
 __all__ = [
     "Batches",
@@ -42,90 +47,12 @@ REFIT_ROUNDS: Final = 10
 """Rounds of step 3; after each, the held-out rows say whether it was the best so far."""
 
 
-class Batches(Protocol):
-    """What training iterates over: batches (x, y) or (x, y, weight); a `DataLoader` is one."""
-
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]: ...
-
-
 class Features(NamedTuple):
     """Cached features z (n, D) with targets (n, k) and weights (n,)."""
 
     z: Tensor
     y: Tensor
     weight: Tensor
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How to train; the defaults suit tables.
-
-    Attributes
-    ----------
-    epochs : int
-        Most passes over the data in step 1.
-    learning_rate, weight_decay : float
-        Of AdamW; the rate falls to zero along a cosine.
-    patience : int or None
-        Stop step 1 after this many epochs without a better held-out loss; None never stops early. The best weights
-        are kept in any case.
-    gradient_clip : float
-        Largest norm of a gradient.
-    device : str
-        "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
-    precision : str
-        Fabric's name for the precision of step 1, such as "32-true" or "bf16-mixed".
-    compile : bool
-        Whether to compile step 1 (worth it for large encoders only).
-    seed : int
-        Seed of everything random in steps 2 and 3.
-    """
-
-    epochs: int = 100
-    learning_rate: float = 3e-3
-    weight_decay: float = 1e-4
-    patience: int | None = 30
-    gradient_clip: float = 10.0
-    device: str = "cpu"
-    precision: str = "32-true"
-    compile: bool = False
-    seed: int = 0
-
-
-@dataclass
-class TrainingReport:
-    """What happened: seconds of each step (0 for one that was resumed), and held-out NLL after each epoch."""
-
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("pretrain", "fit_density", "refit_head"), 0.0)
-    )
-    history: list[float] = field(default_factory=list)
-
-
-class TensorBatches:
-    """Batches from tensors in memory, of nearly equal size, shuffled anew each time if a generator is given.
-
-    Indexing whole tensors is several times faster than a `DataLoader` over rows.
-    """
-
-    def __init__(
-        self, x: Tensor, y: Tensor, weight: Tensor, batch_size: int, generator: torch.Generator | None = None
-    ) -> None:
-        self._data = (x, y, weight)
-        self._batches = max(math.ceil(len(x) / batch_size), 1)
-        self._generator = generator
-
-    def __len__(self) -> int:
-        return self._batches
-
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        x = self._data[0]
-        if self._generator is None:
-            yield from zip(*(part.tensor_split(self._batches) for part in self._data), strict=True)
-            return
-        order = torch.randperm(len(x), generator=self._generator).to(x.device)
-        for index in order.tensor_split(self._batches):
-            yield tuple(part[index] for part in self._data)
 
 
 def fit_density_regression(
@@ -171,7 +98,7 @@ def fit_density_regression(
     # Another network is another fit, whatever the caller says.
     checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint}\n{model}")
     report = TrainingReport()
-    device = _device(options.device)
+    device = find_device(options.device)
     model.to(device)
     done, state = checkpoints.latest(steps=3)
     if state:
@@ -210,47 +137,8 @@ def pretrain(
 
     Returns the loss after each epoch, on the held-out rows if there are any. The best weights are kept.
     """
-    progress = progress or StepProgress(visible=False)
-    fabric = _fabric(options)
     model.head.release()
-    objective: nn.Module = _NegativeLogLikelihood(model)
-    optimizer = torch.optim.AdamW(
-        objective.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
-    )
-    steps = options.epochs * _length(train)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
-    if options.compile:
-        objective.compile()
-    objective, optimizer = fabric.setup(objective, optimizer)
-    history: list[float] = []
-    best, best_state, waited = math.inf, None, 0
-    progress.step("1/3 network", options.epochs)
-    for _ in range(options.epochs):
-        objective.train()
-        total = torch.zeros((), device=fabric.device)
-        for batch in train:
-            loss = objective(*_to(batch, fabric.device))
-            optimizer.zero_grad()
-            fabric.backward(loss)
-            fabric.clip_gradients(objective, optimizer, max_norm=options.gradient_clip, error_if_nonfinite=False)
-            optimizer.step()
-            schedule.step()
-            total += loss.detach()
-        value = total.item() / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
-        history.append(value)
-        progress.advance(value)
-        if value < best:
-            best, best_state, waited = value, copy.deepcopy(model.state_dict()), 0
-        else:
-            waited += 1
-        if options.patience is not None and waited >= options.patience:
-            break
-    if best_state is None and options.epochs > 0:
-        raise ValueError(
-            "Training diverged: no epoch gave a finite loss. Scale the inputs and targets, or lower learning_rate."
-        )
-    if best_state is not None:
-        model.load_state_dict(best_state)
+    history = optimise(_NegativeLogLikelihood(model), train, held_out, options, progress, name="1/3 network")
     model.eval()
     return history
 
@@ -318,7 +206,7 @@ def cache_features(model: DensityRegression, batches: Batches) -> tuple[Features
     keys: list[Tensor] = []
     count, complete = 0, True
     for batch in batches:
-        part = _features(model, *_to(batch, device))
+        part = _features(model, *on_device(batch, device))
         kept.append(part)
         keys.append(torch.rand(len(part.z), generator=generator).to(device))
         count += len(part.z)
@@ -391,7 +279,7 @@ def _mini_batches(model: DensityRegression, head: Head, stream: Batches) -> Iter
     for _ in range(REFIT_ROUNDS):
         for batch in stream:
             with torch.no_grad():
-                part = _features(model, *_to(batch, device))
+                part = _features(model, *on_device(batch, device))
                 rows = _Rows(part, model.tempered(part.z)).double()
             optimizer.zero_grad()
             rows.loss(head).backward()
@@ -409,51 +297,10 @@ def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
     return head, loss if math.isfinite(loss) else math.inf
 
 
-@torch.no_grad()
-def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> float:
-    objective.eval()
-    total, count = 0.0, 0.0
-    for batch in batches:
-        x, y, weight = _to(batch, device)
-        total += objective(x, y, weight).item() * weight.sum().item()
-        count += weight.sum().item()
-    return total / count
-
-
-def _to(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """A batch on the device, with weights of one if it came without."""
-    x, y, *rest = batch
-    weight = rest[0] if rest else torch.ones(len(x))
-    return x.to(device), y.to(device), weight.to(device)
-
-
 def _smallest(kept: list[Features], keys: list[Tensor], limit: int) -> tuple[list[Features], list[Tensor]]:
     key = torch.cat(keys)
     index = key.topk(limit, largest=False).indices
     return [Features(*(torch.cat(parts)[index] for parts in zip(*kept, strict=True)))], [key[index]]
-
-
-def _length(batches: Batches) -> int:
-    if not isinstance(batches, Sized):
-        raise ValueError("Batches must have a length (the number of batches), as a DataLoader has.")
-    return max(len(batches), 1)
-
-
-def _device(name: str) -> torch.device:
-    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
-    if device.type not in ("cpu", "cuda"):
-        # Step 3 is done in float64, which not every device has.
-        raise ValueError(f'device must be "cpu", "cuda" or "auto", got {name!r}.')
-    return device
-
-
-def _fabric(options: TrainingOptions) -> Fabric:
-    # Imported late: it takes a second or two, and prediction needs none of it.
-    from lightning_fabric import Fabric
-
-    device = _device(options.device)
-    devices: int | list[int] = [device.index] if device.index is not None else 1
-    return Fabric(accelerator=device.type, devices=devices, precision=options.precision)  # type: ignore[arg-type]
 
 
 @contextmanager
