@@ -22,6 +22,8 @@ class StepProgress:
 
     def __init__(self, visible: bool = True) -> None:
         console = Console(stderr=True)
+        # FORCE_COLOR, which many a log collector sets, makes a terminal of any file to rich.
+        terminal = console.is_terminal and console.file.isatty()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -30,7 +32,7 @@ class StepProgress:
             TimeRemainingColumn(),
             console=console,
             transient=True,
-            disable=not (visible and (console.is_terminal or console.is_jupyter)),
+            disable=not (visible and (terminal or console.is_jupyter)),
         )
         self._task = self._bar.add_task("", total=None, loss="", visible=False)
 

@@ -164,7 +164,8 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
         -------
         self
         """
-        return self._fit(X, y, sample_weight)
+        with _unchanged_on_failure(self):
+            return self._fit(X, y, sample_weight)
 
     def _fit(
         self,
@@ -178,11 +179,15 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
         self._validate_params()
         x, target = self._validate(X, y, reset=True)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        counted = weight > 0
+        # By the largest first: weights may be of any size, and those that float32 cannot tell from none count as none.
+        weight = weight / max(weight.max(), np.finfo(np.float64).tiny)
+        counted = weight > 1e-12
         if counted.sum() < 2:
-            raise ValueError("At least 2 rows with a positive sample_weight are needed.")
+            raise ValueError("At least 2 rows with a positive sample_weight, and not a negligible one, are needed.")
         x, target, weight = x[counted], target[counted], weight[counted] / weight[counted].mean()
         given = () if held_out is None else self._validate(*held_out, reset=False)
+        if given and given[1].shape[1] != target.shape[1]:
+            raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")
         fingerprint = self._fingerprint(pretrained, x, target, weight, *given)
         seed = self._seed(fingerprint)
         train, held = _split(len(x), self.validation_fraction if held_out is None else 0.0, seed)
@@ -199,13 +204,11 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
         with _threads(self.n_threads), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = self._build(self._encoder(x.shape[1]), table)
-            report = self._train(model, table, held_table, Run(seed, fingerprint, pretrained))
-        # Last of all, so that a fit that fails or is interrupted leaves what was learnt before.
+            self.report_ = self._train(model, table, held_table, Run(seed, fingerprint, pretrained))
+            self.model_ = model
+            self._learn(held_table)
         self.x_scaling_, self.y_scaling_ = scalings
         self.target_shape_ = (target.shape[1],) if target.shape[1] > 1 else ()
-        self.model_ = model
-        self.report_ = report
-        self._learn(held_table)
         return self
 
     def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Floats, Floats]:
@@ -491,6 +494,18 @@ def _split(n: int, fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArra
 def _finite(values: Floats) -> Floats:
     largest = np.finfo(np.float64).max
     return np.clip(values, -largest, largest)
+
+
+@contextmanager
+def _unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Leave an estimator as it was, fitted or not, if what is done to it fails or is interrupted."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 @contextmanager

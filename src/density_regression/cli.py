@@ -39,7 +39,7 @@ def main(
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(min=0, help="Seed of data and networks.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of data and networks.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
 ) -> None:
     """Fit the paper's cubic toy: print a table, and draw what each tempering makes of it."""
@@ -47,9 +47,10 @@ def demo(
 
     from density_regression.experiments.cubic import METHODS, draw, run_cubic
 
-    if out.exists() and not out.is_dir():
-        raise typer.BadParameter(f"{out} is a file, not a folder.", param_hint="--out")
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"{out} cannot be made a folder: {error.strerror}.", param_hint="--out") from error
     console = Console(width=None if Console().is_terminal else 120)
     start = time.perf_counter()
     grid = np.linspace(-7, 7, 281)

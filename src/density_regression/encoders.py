@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +29,8 @@ class MLP(nn.Sequential):
     """
 
     def __init__(self, inputs: int, hidden: Sequence[int] = (100, 100)) -> None:
-        if len(hidden) == 0 or min(hidden) < 1:
-            raise ValueError(f"hidden must name at least one positive width, got {tuple(hidden)}.")
+        if len(hidden) == 0 or not all(isinstance(width, Integral) and width >= 1 for width in hidden):
+            raise ValueError(f"hidden must be one or more positive whole numbers, got {hidden!r}.")
         layers: list[nn.Module] = []
         for before, after in zip((inputs, *hidden), hidden, strict=False):
             layers += [nn.Linear(before, after), nn.ReLU()]

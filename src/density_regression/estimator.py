@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from density_regression import density as densities
@@ -214,6 +215,7 @@ class DensityRegressor(DeepRegressor):
         The aleatoric part is the noise that the head expects of a typical input; the epistemic part is what a lower
         density adds. It measures the distance to the training data, not how many rows there were.
         """
+        check_is_fitted(self)
         aleatoric, epistemic = self._apply(X, self.model_.decompose)
         epistemic = np.where(epistemic > 0, self._in_units(epistemic).reshape(epistemic.shape), 0.0)
         return Decomposition(self._in_units(aleatoric), epistemic.reshape(len(epistemic), *self.target_shape_))

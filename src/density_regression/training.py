@@ -96,7 +96,8 @@ def fit_density_regression(
     """
     options = options or TrainingOptions()
     # Another network is another fit, whatever the caller says.
-    checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint}\n{model}")
+    parts = (model.encoder, model.head, type(model.density), type(model.tempering))
+    checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {parts}")
     report = TrainingReport()
     device = find_device(options.device)
     model.to(device)
@@ -253,7 +254,8 @@ class _Rows(NamedTuple):
         z, y, weight = self.features
         mean, log_std = head(z, self.log_density)
         nll = log_std + 0.5 * ((y - mean) * torch.exp(-log_std)).square() + 0.5 * math.log(2 * math.pi)
-        loss: Tensor = (nll.mean(1) * weight).sum() / weight.sum()
+        # Rows may all weigh nothing in a mini-batch; it then counts for nothing.
+        loss: Tensor = (nll.mean(1) * weight).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
         return loss
 
 

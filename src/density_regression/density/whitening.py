@@ -30,6 +30,7 @@ class Whitening(FittedModule):
 
     center: Tensor
     projection: Tensor
+    reconstruction: Tensor
     scales: Tensor
     residual_scale: Tensor
     log_det: Tensor
@@ -51,6 +52,7 @@ class Whitening(FittedModule):
         self.max_dims = max_dims
         self.register_buffer("center", torch.zeros(0))
         self.register_buffer("projection", torch.zeros(0, 0))
+        self.register_buffer("reconstruction", torch.zeros(0, 0))
         self.register_buffer("scales", torch.ones(0))
         self.register_buffer("residual_scale", torch.tensor(1.0))
         self.register_buffer("log_det", torch.tensor(0.0))
@@ -101,6 +103,7 @@ class Whitening(FittedModule):
         self._store(
             center=center,
             projection=vectors[:, :kept] / scales,
+            reconstruction=vectors[:, :kept].T * scales[:, None],
             scales=scales,
             residual_scale=residual,
             log_det=log_det,
@@ -114,6 +117,6 @@ class Whitening(FittedModule):
         if not self.has_residual:
             # Not len(t), which would fix the number of rows in an exported model.
             return t, self.log_det.expand(t.shape[0])
-        left_over = centered.square().sum(-1) - (t * self.scales).square().sum(-1)
-        squared = (left_over.clamp_min(0.0) / self.residual_scale / self.residual_scale).clamp_max(LARGE**2)
-        return t, self.log_det - 0.5 * squared
+        # What the kept directions do not explain, itself: as a difference of squares it would drown in rounding.
+        left_over = torch.addmm(centered, t, self.reconstruction, alpha=-1) / self.residual_scale
+        return t, self.log_det - 0.5 * left_over.square().sum(-1).clamp_max(LARGE**2)

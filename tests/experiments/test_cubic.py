@@ -1,0 +1,68 @@
+"""The cubic toy with default settings, ten times: calibrated where there are data, doubtful where there are none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from density_regression.experiments.cubic import METHODS, CubicResult, draw, run_cubic
+
+SEEDS = range(10)
+GRID = np.linspace(-7, 7, 281)
+
+
+@pytest.fixture(scope="module")
+def results() -> list[CubicResult]:
+    return [run_cubic("robust (default)", seed, GRID) for seed in SEEDS]
+
+
+def std_at(result: CubicResult, x: float) -> float:
+    return float(result.std[np.argmin(np.abs(GRID - x))])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_interval_covers_the_targets_inside(results: list[CubicResult], seed: int) -> None:
+    assert 0.90 <= results[seed].figures["coverage inside"] <= 0.99
+
+
+@pytest.mark.parametrize("x", [-7.0, 7.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_std_grows_outside_but_not_beyond_reason(results: list[CubicResult], seed: int, x: float) -> None:
+    assert std_at(results[seed], x) >= 8 * std_at(results[seed], 0.0)
+    assert std_at(results[seed], x) < 1500
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_noise_is_known_inside(results: list[CubicResult], seed: int) -> None:
+    """A root mean square std of 3, and an error near it."""
+    assert 2.5 < results[seed].figures["sharpness inside"] < 4.5
+    assert 2.5 < results[seed].figures["RMSE inside"] < 4.0
+
+
+def test_coverage_of_the_curve_outside(results: list[CubicResult], capsys: pytest.CaptureFixture[str]) -> None:
+    coverage = [result.figures["curve coverage outside"] for result in results]
+    assert all(0.0 <= value <= 1.0 for value in coverage)
+    with capsys.disabled():
+        print("\ncoverage of the true curve over 4 < |x| <= 7, ten seeds:", *(f"{value:.2f}" for value in coverage))
+
+
+def test_seeds_differ(results: list[CubicResult]) -> None:
+    assert len({result.figures["NLL inside"] for result in results}) == len(results)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs(method: str) -> None:
+    result = run_cubic(method, 0, GRID[::40], epochs=2, hidden=(8,))
+    assert result.method == method
+    assert result.mean.shape == result.std.shape == (8,)
+    assert list(result.seconds) == ["pretrain", "fit_density", "refit_head"]
+    assert np.isfinite(list(result.figures.values())).all()
+    again = run_cubic(method, 0, GRID[::40], epochs=2, hidden=(8,))
+    assert again.figures == result.figures
+
+
+def test_the_figure_is_drawn_for_any_number_of_methods(tmp_path: Path) -> None:
+    result = run_cubic("exact", 1, GRID, epochs=1, hidden=(4,))
+    for count in (1, 2):
+        draw([result] * count, GRID, 1, tmp_path / f"{count}.png")
+        assert (tmp_path / f"{count}.png").stat().st_size > 10_000
