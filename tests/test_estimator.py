@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import warnings
 from itertools import product
@@ -20,7 +21,9 @@ from density_regression import (
     DensityRegressor,
     FlowDensity,
     GaussianDensity,
+    MeanHead,
     MixtureDensity,
+    NaturalHead,
     RadialFlowDensity,
     base,
 )
@@ -67,6 +70,14 @@ class Recording(nn.Module):
         self.seen.append(x.clone())
         self.threads.add(torch.get_num_threads())
         return x
+
+
+class Overflowing(nn.Module):
+    """Features that leave float32 far from the training rows, one as infinity and one as not a number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        grown = x.square().exp()
+        return torch.cat([x, grown, grown - grown.square() / grown], dim=1)
 
 
 class Interrupting(nn.Module):
@@ -180,6 +191,13 @@ def test_familiarity_is_a_percentile() -> None:
     np.testing.assert_array_equal(reg.familiarity([[50.0], [-1e30]]), 0.0)
 
 
+def test_familiarity_counts_rows_that_are_no_more_familiar(fitted, cubic) -> None:
+    reg = copy.copy(fitted)
+    score = fitted.score_samples(cubic.X)
+    reg.held_out_levels_ = np.sort(score)
+    np.testing.assert_allclose(reg.familiarity(cubic.X), np.mean(score <= score[:, None], axis=1))
+
+
 def test_familiarity_of_many_held_out_rows() -> None:
     """Where only quantiles of the held-out log-densities are kept, they still say the percentile."""
     X, y = make_cubic(4000, random_state=0)
@@ -277,6 +295,23 @@ def test_units_of_the_inputs(friedman) -> None:
     np.testing.assert_allclose(other.score_samples(moved), plain.score_samples(X), rtol=1e-2, atol=1e-2)
 
 
+def test_units_come_from_training_rows_alone() -> None:
+    """Held-out rows must stay unseen. Few rows and half of them held out, so that it shows."""
+    X, y = make_cubic(20, random_state=0)
+    reg = quick(epochs=1, validation_fraction=0.5).fit(X, y)
+    for scaling, values in ((reg.x_scaling_, X), (reg.y_scaling_, y)):
+        assert abs(scaling.center - values.mean()) > 0.05 * values.std()
+
+
+def test_units_are_weighted(cubic) -> None:
+    weight = np.where(cubic.y > 0, 5.0, 1.0)
+    reg = quick(epochs=1, validation_fraction=0.0).fit(*cubic, weight)
+    for scaling, values in ((reg.x_scaling_, cubic.X[:, 0]), (reg.y_scaling_, cubic.y)):
+        center = np.average(values, weights=weight)
+        assert scaling.center == pytest.approx(center)
+        assert scaling.scale == pytest.approx(np.sqrt(np.average((values - center) ** 2, weights=weight)))
+
+
 @pytest.mark.parametrize("offset", [1e9, -1e9])
 @pytest.mark.parametrize("of", ["X", "y"])
 def test_huge_offset_costs_no_precision(of: str, offset: float) -> None:
@@ -322,6 +357,13 @@ def test_constant_column(cubic) -> None:
     moved[:, 1] += 100.0
     assert_sound(reg, moved)
     assert (moments(reg, moved)[1] > moments(reg, X)[1]).all()
+
+
+def test_constant_column_with_weights(cubic) -> None:
+    """A weighted mean of equal numbers may miss them by a rounding, which is no spread to divide by."""
+    X = np.column_stack([cubic.X, np.full(200, 0.1)])
+    reg = quick().fit(X, cubic.y, np.random.default_rng(0).uniform(0.1, 1.0, 200))
+    np.testing.assert_allclose(moments(reg, X + np.array([0.0, 1e-6])), moments(reg, X), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -3e7])
@@ -623,6 +665,13 @@ def test_early_stopping(cubic) -> None:
     assert min(history) == history[-4]
 
 
+@pytest.mark.parametrize(("rows", "held_out"), [(3, 3), (20, 5), (60, 10), (200, 30)])
+def test_number_of_held_out_rows(cubic, rows: int, held_out: int) -> None:
+    """A share of them, but of few rows a quarter, up to ten; with none held out the training rows serve."""
+    reg = quick(epochs=1).fit(cubic.X[:rows], cubic.y[:rows])
+    assert len(reg.held_out_levels_) == held_out
+
+
 def test_held_out_rows_keep_it_from_being_too_sure() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 10)), rng.normal(size=60)
@@ -691,6 +740,19 @@ def test_own_density_and_tempering_are_copied_and_used(cubic) -> None:
     gentle = quick(density=density, tempering=RobustTempering(exponent=1.0)).fit(*cubic)
     far = [[1e4]]
     assert moments(reg, far)[1] > 10 * moments(gentle, far)[1]
+
+
+@pytest.mark.parametrize(("head", "kind"), [("natural", NaturalHead), ("mean", MeanHead)])
+def test_head_is_the_one_asked_for(cubic, head: str, kind: type) -> None:
+    assert isinstance(quick(head=head).fit(*cubic).model_.head, kind)
+
+
+def test_encoder_that_overflows_is_held_finite(cubic) -> None:
+    reg = quick(encoder=Overflowing(), epochs=15).fit(*cubic)
+    far = np.array([[20.0], [-1e3], [1e30]])
+    assert not torch.isfinite(reg.model_.encoder(torch.from_numpy(far).float())).all()
+    assert_sound(reg, far)
+    assert (moments(reg, far)[1] > moments(reg, cubic.X)[1].max()).all()
 
 
 def test_plain_network_has_the_widths_asked_for(cubic) -> None:

@@ -146,3 +146,10 @@ def test_feature_width_leaves_the_encoder_as_it_was():
 def test_layers_must_have_a_width(hidden):
     with pytest.raises(ValueError, match="hidden"):
         MLP(2, hidden)
+
+
+def test_an_encoder_of_another_width_is_named():
+    encoder = nn.Linear(3, 4)
+    with pytest.raises(ValueError, match=r"does not take inputs of shape \(5, 2\)"):
+        feature_width(encoder, torch.zeros(5, 2))
+    assert encoder.training

@@ -88,6 +88,8 @@ def test_it_names_the_step_and_shows_the_loss(terminal: io.StringIO) -> None:
         shown.index("1/3 network") < shown.index("loss 12.3457") < shown.index("3/3 head") < shown.index("loss -0.5000")
     )
     assert "2/4" in shown
+    # Nothing stays behind: the line is erased at last.
+    assert shown.endswith("\x1b[2K")
 
 
 def test_a_new_step_starts_without_a_loss(terminal: io.StringIO) -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
 import json
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
-from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
@@ -27,72 +23,18 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 from torch.distributions import Normal
 
-from density_regression._numeric import LARGE, FittedModule
 from density_regression.encoders import MLP
-from density_regression.persistence import InvalidModelError, write_model
-from density_regression.training import TensorBatches, TrainingOptions, TrainingReport
+from density_regression.loop import TrainingOptions, TrainingReport
+from density_regression.saving import SavedEstimator
+from density_regression.tables import Floats, Scaling, Table, split_rows
 
-__all__ = ["DeepRegressor", "Run", "Scaling", "Table"]
-
-Floats = NDArray[np.float64]
+__all__ = ["DeepRegressor", "Run"]
 
 CHUNK = 8192
 """Rows predicted at once, so that memory does not grow with the table."""
 
-SMALLEST_BATCH = 16
-"""Fewer rows are padded to this many: tiny matrix products take another path, and round differently."""
-
-
-class Scaling(NamedTuple):
-    """Centre and scale of each column."""
-
-    center: Floats
-    scale: Floats
-
-    @classmethod
-    def fit(cls, values: Floats, weight: Floats) -> Scaling:
-        """Mean and standard deviation of the columns of (n, c); a constant column keeps its own units."""
-        # Of any finite size: squares of 1e200 overflow, so each column is brought to size one first.
-        size = np.abs(values).max(axis=0)
-        size = np.where(size == 0, 1.0, size)
-        relative = values / size
-        center = np.average(relative, axis=0, weights=weight)
-        deviation = np.sqrt(np.average((relative - center) ** 2, axis=0, weights=weight))
-        constant = deviation <= 10 * np.finfo(np.float64).eps
-        return cls(center * size, np.where(constant, 1.0, deviation * size))
-
-    @classmethod
-    def identity(cls, columns: int) -> Scaling:
-        """Leave columns as they are."""
-        return cls(np.zeros(columns), np.ones(columns))
-
-    @classmethod
-    def saved(cls, parts: Any) -> Scaling:
-        """Centre and scale from a file, checked."""
-        center, scale = (np.asarray(part, dtype=np.float64) for part in parts)
-        if center.ndim != 1 or center.shape != scale.shape or not len(center):
-            raise InvalidModelError(f"The saved scaling has shapes {center.shape} and {scale.shape}.")
-        if not (np.isfinite(center).all() and np.isfinite(scale).all() and (scale > 0).all()):
-            raise InvalidModelError("The saved scaling is not finite and positive.")
-        return cls(center, scale)
-
-    def apply(self, values: Floats) -> Tensor:
-        """Scaled float32 values, within +-`LARGE`."""
-        with np.errstate(over="ignore"):
-            scaled = (values - self.center) / self.scale
-        return torch.from_numpy(np.clip(scaled, -LARGE, LARGE, out=scaled).astype(np.float32))
-
-
-class Table(NamedTuple):
-    """Scaled rows ready for training: x (n, c), y (n, k) and weight (n,)."""
-
-    x: Tensor
-    y: Tensor
-    weight: Tensor
-
-    def batches(self, batch_size: int, generator: torch.Generator | None = None) -> TensorBatches:
-        """Batches of these rows, shuffled if a generator is given."""
-        return TensorBatches(*self, batch_size, generator)
+BLOCK = 16
+"""Rows are padded to a multiple of this: matrix products round otherwise at their ragged edges and when tiny."""
 
 
 class Run(NamedTuple):
@@ -103,7 +45,7 @@ class Run(NamedTuple):
     pretrained: bool
 
 
-class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
+class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
     """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
 
     A subclass names its parameters in `__init__`, builds its module in `_build`, trains it in `_train`, and gives
@@ -190,16 +132,16 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
             raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")
         fingerprint = self._fingerprint(pretrained, x, target, weight, *given)
         seed = self._seed(fingerprint)
-        train, held = _split(len(x), self.validation_fraction if held_out is None else 0.0, seed)
+        train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
         scalings = (
             Scaling.identity(x.shape[1]) if pretrained else Scaling.fit(x[train], weight[train]),
             Scaling.fit(target[train], weight[train]),
         )
-        table = _table(x[train], target[train], weight[train], *scalings)
+        table = Table.scaled(x[train], target[train], weight[train], *scalings)
         if given:
-            held_table = _table(*given, np.ones(len(given[0])), *scalings)
+            held_table = Table.scaled(*given, np.ones(len(given[0])), *scalings)
         else:
-            held_table = _table(x[held], target[held], weight[held], *scalings) if len(held) else table
+            held_table = Table.scaled(x[held], target[held], weight[held], *scalings) if len(held) else table
         # Whatever is drawn (weights, dropout) comes from our seed, and the caller's generator is left as it was.
         with _threads(self.n_threads), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -226,10 +168,6 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
         return x, target.astype(np.float64).reshape(len(target), -1)
 
     @abstractmethod
-    def _build(self, encoder: nn.Module, table: Table) -> nn.Module:
-        """The untrained module, for rows like those of `table`."""
-
-    @abstractmethod
     def _train(self, model: Any, train: Table, held_out: Table, run: Run) -> TrainingReport:
         """Train what `_build` built, in place."""
 
@@ -249,7 +187,7 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
         )
 
     def _batch_size(self, rows: int) -> int:
-        return min(max(rows // 32, 32), 1024) if self.batch_size == "auto" else self.batch_size
+        return min(max(rows // 32, 16), 1024) if self.batch_size == "auto" else self.batch_size
 
     def _encoder(self, inputs: int) -> nn.Module:
         if self.encoder is None:
@@ -341,10 +279,6 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
         mean, log_std = self._apply(X, self._moments)
         return self._in_units(mean, shift=True), self._in_units(np.exp(log_std))
 
-    @abstractmethod
-    def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Mean and log standard deviation (n, k) at scaled rows `x`, in units of the scaled target."""
-
     def _apply(self, X: ArrayLike, function: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Floats, ...]:
         """Results of `function` on scaled rows, in chunks, as float64 arrays (n, ...)."""
         check_is_fitted(self)
@@ -355,8 +289,8 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
             for start in range(0, len(x), CHUNK):
                 rows = self.x_scaling_.apply(x[start : start + CHUNK]).to(device)
                 count = len(rows)
-                if count < SMALLEST_BATCH:
-                    rows = torch.cat([rows, rows.new_zeros(SMALLEST_BATCH - count, rows.shape[1])])
+                if count % BLOCK:
+                    rows = torch.cat([rows, rows.new_zeros(BLOCK - count % BLOCK, rows.shape[1])])
                 parts.append([value[:count].double().cpu().numpy() for value in function(rows)])
         return tuple(np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
 
@@ -374,121 +308,6 @@ class DeepRegressor(RegressorMixin, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    # -- saving -------------------------------------------------------------------------------------------------
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a folder (safetensors and JSON), whole or not at all.
-
-        Read it back with `density_regression.load`. An own encoder's weights are saved, its code is not: give the
-        module to `load` again.
-        """
-        check_is_fitted(self)
-        config = {
-            "estimator": type(self).__name__,
-            "version": version("density-regression"),
-            "torch": torch.__version__,
-            "params": self._json_params(),
-            "own_encoder": self.encoder is not None,
-            "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
-            "target_shape": list(self.target_shape_),
-            "scaling": {
-                "x": [self.x_scaling_.center.tolist(), self.x_scaling_.scale.tolist()],
-                "y": [self.y_scaling_.center.tolist(), self.y_scaling_.scale.tolist()],
-            },
-            "seconds": self.report_.seconds,
-            # An epoch may end in overflow and the next ones be good; JSON has no number for that.
-            "history": [value if math.isfinite(value) else None for value in self.report_.history],
-        }
-        write_model(folder, config, {**self.model_.state_dict(), **self._extra_tensors()})
-
-    def _extra_tensors(self) -> dict[str, Tensor]:
-        """Learnt state outside the module."""
-        return {}
-
-    def _take_extra_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Take back what `_extra_tensors` gave, removing it from `tensors`."""
-
-    def _json_params(self) -> dict[str, Any]:
-        """Hyper-parameters as JSON: objects by class and configuration, what has no such form as null."""
-        return {name: _to_json(value) for name, value in self.get_params(deep=False).items()}
-
-    @classmethod
-    def _from_saved(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoder: nn.Module | None) -> Self:
-        """Rebuild an estimator from what `save` wrote; any exception means that it wrote something else."""
-        known = inspect.signature(cls).parameters
-        unknown = sorted(config["params"].keys() - known.keys())
-        if unknown:
-            raise InvalidModelError(f"The saved model has settings this version does not know: {unknown}.")
-        self = cls(**{name: cls._from_json(value) for name, value in config["params"].items()})
-        self.encoder = copy.deepcopy(encoder)
-        self._validate_params()
-        self.x_scaling_, self.y_scaling_ = (Scaling.saved(config["scaling"][part]) for part in ("x", "y"))
-        columns, targets = len(self.x_scaling_.center), len(self.y_scaling_.center)
-        self.n_features_in_ = columns
-        self.target_shape_ = (targets,) if targets > 1 else ()
-        names = config["feature_names"]
-        if config["target_shape"] != list(self.target_shape_) or len(names) not in (0, columns):
-            raise InvalidModelError("The saved scaling has another number of columns than the model.")
-        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise InvalidModelError(f"The saved feature names are not a list of names, but {names!r}.")
-        if names:
-            self.feature_names_in_ = np.asarray(names, dtype=object)
-        tensors = dict(tensors)
-        # Before anything is built: a few digits could otherwise ask for more memory than there is.
-        widths = (columns, *self.hidden) if encoder is None else ()
-        if sum((before + 1) * after for before, after in pairwise(widths)) > sum(t.numel() for t in tensors.values()):
-            raise InvalidModelError(f"The saved weights are too few for layers of widths {self.hidden}.")
-        self._take_extra_tensors(tensors)
-        shape = Table(torch.zeros(2, columns), torch.zeros(2, targets), torch.ones(2))
-        with torch.random.fork_rng(devices=[]):
-            self.model_ = self._build(self._encoder(columns), shape)
-        try:
-            self.model_.load_state_dict(tensors)
-        except RuntimeError as error:
-            raise InvalidModelError(f"The saved weights do not fit the model: {error}") from error
-        self.model_.eval()
-        with torch.inference_mode():
-            moments = self._moments(torch.zeros(SMALLEST_BATCH + 1, columns))
-        if any(part.shape != (SMALLEST_BATCH + 1, targets) for part in moments):
-            raise InvalidModelError(f"The saved model does not predict {targets} target(s).")
-        self.report_ = TrainingReport(
-            {str(step): float(seconds) for step, seconds in config["seconds"].items()},
-            [math.nan if value is None else float(value) for value in config["history"]],
-        )
-        return self
-
-    @classmethod
-    def _from_json(cls, value: Any) -> Any:
-        """Undo `_to_json` for one hyper-parameter."""
-        return tuple(value) if isinstance(value, list) else value
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_to_json(part) for part in value]
-    if isinstance(value, FittedModule):
-        return {
-            "type": type(value).__name__,
-            "config": {key: _to_json(part) for key, part in value.config().items()},
-        }
-    return value if isinstance(value, str | int | float | bool | None) else None
-
-
-def _table(x: Floats, y: Floats, weight: Floats, x_scaling: Scaling, y_scaling: Scaling) -> Table:
-    return Table(x_scaling.apply(x), y_scaling.apply(y), torch.from_numpy(weight.astype(np.float32)))
-
-
-def _split(n: int, fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Training and held-out rows; of few rows at least ten are held out, but never more than a quarter."""
-    order = np.random.RandomState(seed).permutation(n)
-    held = max(round(fraction * n), min(10, n // 4)) if fraction > 0 else 0
-    held = min(held, n - 2)
-    return order[held:], order[:held]
 
 
 def _finite(values: Floats) -> Floats:

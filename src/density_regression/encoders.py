@@ -41,8 +41,13 @@ class MLP(nn.Sequential):
 def feature_width(encoder: nn.Module, x: Tensor) -> int:
     """Width of the features that `encoder` gives for a batch `x`, without disturbing its mode or statistics."""
     training = encoder.training
-    z = encoder.eval()(x)
-    encoder.train(training)
+    try:
+        z = encoder.eval()(x)
+    except RuntimeError as error:
+        shape = tuple(x.shape)
+        raise ValueError(f"The encoder does not take inputs of shape {shape} and type {x.dtype}: {error}") from error
+    finally:
+        encoder.train(training)
     if not isinstance(z, Tensor) or z.ndim < 2 or len(z) != len(x):
         got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
         raise ValueError(f"The encoder must return features of shape (batch, d) or (batch, d, ...), got {got}.")

@@ -9,18 +9,19 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from density_regression import density as densities
-from density_regression.base import CHUNK, DeepRegressor, Floats, Run, Table
+from density_regression.base import CHUNK, DeepRegressor, Run
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
 from density_regression.encoders import feature_width
 from density_regression.head import HEADS
 from density_regression.model import DensityRegression
 from density_regression.persistence import InvalidModelError
+from density_regression.tables import Floats, Table
 from density_regression.training import TrainingReport, fit_density_regression
 
 __all__ = ["Decomposition", "DensityRegressor"]
@@ -70,7 +71,7 @@ class DensityRegressor(DeepRegressor):
     epochs : int
         Most passes over the data for the network.
     batch_size : int or "auto"
-        Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 32 and at most 1,024.
+        Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 16 and at most 1,024.
     learning_rate, weight_decay : float
         Of AdamW.
     patience : int or None
@@ -133,8 +134,8 @@ class DensityRegressor(DeepRegressor):
         tempering: str | Tempering = "robust",
         epochs: int = 400,
         batch_size: int | Literal["auto"] = "auto",
-        learning_rate: float = 3e-3,
-        weight_decay: float = 1e-4,
+        learning_rate: float = 1e-2,
+        weight_decay: float = 1e-2,
         patience: int | None = 50,
         validation_fraction: float = 0.15,
         device: str = "cpu",
@@ -196,10 +197,13 @@ class DensityRegressor(DeepRegressor):
             raise ValueError(f"encoder must be a trained torch module, got {type(encoder).__name__}.")
         return cls(encoder=encoder, **params)._fit(X, y, sample_weight, held_out=held_out, pretrained=True)
 
-    def score_samples(self, X: ArrayLike) -> Floats:
-        """Log-density of the features of each row, log p(z) in nats, (n,): how familiar an input is."""
+    def score_samples(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Log-density of the features of each row, log p(z) in nats, (n,): how familiar an input is.
+
+        In float32, in which it is computed: more digits would only promise more than there are.
+        """
         (log_density,) = self._apply(X, lambda x: (self.model_.log_density(x),))
-        return log_density
+        return log_density.astype(np.float32)
 
     def familiarity(self, X: ArrayLike) -> Floats:
         """Share of held-out training rows that are no more familiar than each row, (n,), between 0 and 1.

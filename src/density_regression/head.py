@@ -106,6 +106,7 @@ class Head(nn.Module, ABC):
     @torch.no_grad()
     def start(self, z: Tensor, y: Tensor, weight: Tensor) -> None:
         """Begin at the ridge regression of `y` (n, k) on `z` (n, D), with one variance for all rows."""
+        self.release()
         design = torch.cat([z, torch.ones_like(z[:, :1])], 1).double()
         weighted = design * weight[:, None].double()
         gram = weighted.T @ design

@@ -59,8 +59,8 @@ class TrainingOptions:
     """
 
     epochs: int = 100
-    learning_rate: float = 3e-3
-    weight_decay: float = 1e-4
+    learning_rate: float = 1e-2
+    weight_decay: float = 1e-2
     patience: int | None = 30
     gradient_clip: float = 10.0
     device: str = "cpu"
@@ -94,6 +94,11 @@ class TensorBatches:
 
     def __len__(self) -> int:
         return self._batches
+
+    def rewind(self) -> None:
+        """Begin the sequence of shuffles anew."""
+        if self._generator is not None:
+            self._generator.manual_seed(self._generator.initial_seed())
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         x = self._data[0]
@@ -184,6 +189,8 @@ def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> f
         x, y, weight = on_device(batch, device)
         total += objective(x, y, weight).item() * weight.sum().item()
         count += weight.sum().item()
+    if not count > 0:
+        raise ValueError("The batches in held_out have no rows, or rows without weight; give some, or None.")
     return total / count
 
 

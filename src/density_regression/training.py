@@ -112,6 +112,9 @@ def fit_density_regression(
                 checkpoints.save(1, model.state_dict())
         if done == 3:
             return report
+        if isinstance(train, TensorBatches):
+            # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
+            train.rewind()
         features, complete = cache_features(model, train)
         held = cache_features(model, held_out)[0] if held_out is not None else features
         if done < 1 and pretrained:
@@ -190,6 +193,10 @@ def refit_head(
         if loss < best_loss:
             best, best_loss = candidate, loss
     model.head.load_state_dict(best.state_dict())
+    with torch.no_grad():
+        moments = model.head_moments(held_out.z)
+    if not (math.isfinite(best_loss) and all(part.isfinite().all() for part in moments)):
+        raise ValueError("Training diverged: the head overflows. Scale the inputs and targets, or lower learning_rate.")
 
 
 @torch.no_grad()
@@ -236,7 +243,7 @@ def _features(model: DensityRegression, x: Tensor, y: Tensor, weight: Tensor) ->
     expected = (len(z), model.targets, *z.shape[2:])
     if y.shape != expected:
         raise ValueError(f"Targets have shape {tuple(y.shape)}, the model predicts {expected}.")
-    return Features(model.rows(z), model.rows(y), weight.repeat_interleave(z[0, 0].numel()))
+    return Features(model.rows(z), model.rows(y), weight.repeat_interleave(z.shape[2:].numel()))
 
 
 class _Rows(NamedTuple):

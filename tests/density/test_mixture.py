@@ -114,7 +114,7 @@ def test_finds_three_separated_clusters(seed: int) -> None:
     density = MixtureDensity(3, variance=1.0).double().fit(clusters(), generator=torch.Generator().manual_seed(seed))
     weight, mean, _ = parameters(density)
     whitening = density.whitening
-    found = whitening.center + (mean * whitening.scales.square()) @ whitening.projection.T
+    found = whitening.center + mean @ whitening.reconstruction[: whitening.kept]
     distance = torch.cdist(CENTERS, found)
     assert sorted(distance.argmin(1).tolist()) == [0, 1, 2]
     assert distance.amin(1).amax() < 0.2

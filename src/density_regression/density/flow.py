@@ -148,9 +148,9 @@ class TrainedFlow(Density):
             self.flow = self._build(q).to(self.radius).requires_grad_(False)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-        projection = state_dict.get(prefix + "whitening.projection")
-        if projection is not None and 0 < projection.shape[1] <= projection.shape[0]:
-            self._rebuild(projection.shape[1])
+        scales, center = (state_dict.get(f"{prefix}whitening.{name}") for name in ("scales", "center"))
+        if scales is not None and center is not None and 0 < len(scales) <= len(center):
+            self._rebuild(len(scales))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from density_regression._numeric import LARGE, FittedModule, tame
 
@@ -60,12 +61,12 @@ class Whitening(FittedModule):
     @property
     def kept(self) -> int:
         """Number of principal directions kept; 0 before `fit`."""
-        return self.projection.shape[1]
+        return len(self.scales)
 
     @property
     def has_residual(self) -> bool:
         """Whether some directions were dropped, and so a residual coordinate exists."""
-        return self.projection.shape[1] < self.projection.shape[0]
+        return len(self.scales) < len(self.center)
 
     @property
     def dims(self) -> int:
@@ -100,10 +101,12 @@ class Whitening(FittedModule):
         log_det = -scales.log().sum()
         if kept < len(eigenvalues):
             log_det = log_det - residual.log() - 0.5 * math.log(2 * math.pi)
+        # Narrow matrix products round by a row's place in its batch; with columns of zeros they do not.
+        padding = -kept % 16
         self._store(
             center=center,
-            projection=vectors[:, :kept] / scales,
-            reconstruction=vectors[:, :kept].T * scales[:, None],
+            projection=F.pad(vectors[:, :kept] / scales, (0, padding)),
+            reconstruction=F.pad(vectors[:, :kept].T * scales[:, None], (0, 0, 0, padding)),
             scales=scales,
             residual_scale=residual,
             log_det=log_det,
@@ -113,10 +116,11 @@ class Whitening(FittedModule):
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Whitened coordinates (n, kept), and the log-density of the residual coordinate and the Jacobian (n,)."""
         centered = z - self.center
-        t = (centered @ self.projection).clamp(-LARGE, LARGE)
+        padded = (centered @ self.projection).clamp(-LARGE, LARGE)
+        t = padded[:, : self.kept]
         if not self.has_residual:
             # Not len(t), which would fix the number of rows in an exported model.
             return t, self.log_det.expand(t.shape[0])
         # What the kept directions do not explain, itself: as a difference of squares it would drown in rounding.
-        left_over = torch.addmm(centered, t, self.reconstruction, alpha=-1) / self.residual_scale
+        left_over = torch.addmm(centered, padded, self.reconstruction, alpha=-1) / self.residual_scale
         return t, self.log_det - 0.5 * left_over.square().sum(-1).clamp_max(LARGE**2)

@@ -1,0 +1,162 @@
+"""Estimators to a folder and back."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import os
+from abc import abstractmethod
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from density_regression._numeric import FittedModule
+from density_regression.loop import TrainingReport
+from density_regression.persistence import InvalidModelError, write_model
+from density_regression.tables import Scaling, Table
+
+__all__ = ["SavedEstimator"]
+
+PROBE = 17
+"""Rows of the prediction that tries a model just loaded."""
+
+
+class SavedEstimator(BaseEstimator):
+    """An estimator that `save` writes and `density_regression.load` builds anew; part of `DeepRegressor`."""
+
+    encoder: Any
+    hidden: tuple[int, ...]
+    x_scaling_: Scaling
+    y_scaling_: Scaling
+    target_shape_: tuple[int, ...]
+    model_: nn.Module
+    report_: TrainingReport
+
+    @abstractmethod
+    def _encoder(self, inputs: int) -> nn.Module:
+        """The encoder for so many columns."""
+
+    @abstractmethod
+    def _build(self, encoder: nn.Module, table: Table) -> nn.Module:
+        """The untrained module, for rows like those of `table`."""
+
+    @abstractmethod
+    def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Mean and log standard deviation (n, k) at scaled rows `x`, in units of the scaled target."""
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a folder (safetensors and JSON), whole or not at all.
+
+        Read it back with `density_regression.load`. An own encoder's weights are saved, its code is not: give the
+        module to `load` again.
+        """
+        check_is_fitted(self)
+        # Where one fit kept its checkpoints is nobody else's business.
+        params = self._json_params() | {"checkpoint_dir": None}
+        for name, value in params.items():
+            try:
+                self._from_json(value)
+            except InvalidModelError as error:
+                raise ValueError(
+                    f"{name} is of a class of your own, which could not be loaded again: {error}"
+                ) from error
+        config = {
+            "estimator": type(self).__name__,
+            "version": version("density-regression"),
+            "torch": torch.__version__,
+            "params": params,
+            "own_encoder": self.encoder is not None,
+            "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+            "target_shape": list(self.target_shape_),
+            "scaling": {
+                "x": [self.x_scaling_.center.tolist(), self.x_scaling_.scale.tolist()],
+                "y": [self.y_scaling_.center.tolist(), self.y_scaling_.scale.tolist()],
+            },
+            "seconds": self.report_.seconds,
+            # An epoch may end in overflow and the next ones be good; JSON has no number for that.
+            "history": [value if math.isfinite(value) else None for value in self.report_.history],
+        }
+        write_model(folder, config, {**self.model_.state_dict(), **self._extra_tensors()})
+
+    def _extra_tensors(self) -> dict[str, Tensor]:
+        """Learnt state outside the module."""
+        return {}
+
+    def _take_extra_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Take back what `_extra_tensors` gave, removing it from `tensors`."""
+
+    def _json_params(self) -> dict[str, Any]:
+        """Hyper-parameters as JSON: objects by class and configuration, what has no such form as null."""
+        return {name: _to_json(value) for name, value in self.get_params(deep=False).items()}
+
+    @classmethod
+    def _from_saved(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoder: nn.Module | None) -> Self:
+        """Rebuild an estimator from what `save` wrote; any exception means that it wrote something else."""
+        known = inspect.signature(cls).parameters
+        unknown = sorted(config["params"].keys() - known.keys())
+        if unknown:
+            raise InvalidModelError(f"The saved model has settings this version does not know: {unknown}.")
+        self = cls(**{name: cls._from_json(value) for name, value in config["params"].items()})
+        self.encoder = copy.deepcopy(encoder)
+        self._validate_params()
+        self.x_scaling_, self.y_scaling_ = (Scaling.saved(config["scaling"][part]) for part in ("x", "y"))
+        columns, targets = len(self.x_scaling_.center), len(self.y_scaling_.center)
+        self.n_features_in_ = columns
+        self.target_shape_ = (targets,) if targets > 1 else ()
+        names = config["feature_names"]
+        if config["target_shape"] != list(self.target_shape_) or len(names) not in (0, columns):
+            raise InvalidModelError("The saved scaling has another number of columns than the model.")
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise InvalidModelError(f"The saved feature names are not a list of names, but {names!r}.")
+        if names:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        tensors = dict(tensors)
+        # Before anything is built: a few digits could otherwise ask for more memory than there is.
+        widths = (columns, *self.hidden) if encoder is None else ()
+        if sum((before + 1) * after for before, after in pairwise(widths)) > sum(t.numel() for t in tensors.values()):
+            raise InvalidModelError(f"The saved weights are too few for layers of widths {self.hidden}.")
+        self._take_extra_tensors(tensors)
+        shape = Table(torch.zeros(2, columns), torch.zeros(2, targets), torch.ones(2))
+        with torch.random.fork_rng(devices=[]):
+            self.model_ = self._build(self._encoder(columns), shape)
+        try:
+            self.model_.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise InvalidModelError(f"The saved weights do not fit the model: {error}") from error
+        self.model_.eval()
+        with torch.inference_mode():
+            moments = self._moments(torch.zeros(PROBE, columns))
+        if any(part.shape != (PROBE, targets) for part in moments):
+            raise InvalidModelError(f"The saved model does not predict {targets} target(s).")
+        self.report_ = TrainingReport(
+            {str(step): float(seconds) for step, seconds in config["seconds"].items()},
+            [math.nan if value is None else float(value) for value in config["history"]],
+        )
+        return self
+
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        """Undo `_to_json` for one hyper-parameter."""
+        return tuple(value) if isinstance(value, list) else value
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_to_json(part) for part in value]
+    if isinstance(value, FittedModule):
+        return {
+            "type": type(value).__name__,
+            "config": {key: _to_json(part) for key, part in value.config().items()},
+        }
+    return value if isinstance(value, str | int | float | bool | None) else None

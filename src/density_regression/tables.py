@@ -1,0 +1,83 @@
+"""Tables: scaling of columns, and rows ready for training."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from density_regression._numeric import LARGE
+from density_regression.loop import TensorBatches
+from density_regression.persistence import InvalidModelError
+
+__all__ = ["Floats", "Scaling", "Table", "split_rows"]
+
+Floats = NDArray[np.float64]
+
+
+class Scaling(NamedTuple):
+    """Centre and scale of each column."""
+
+    center: Floats
+    scale: Floats
+
+    @classmethod
+    def fit(cls, values: Floats, weight: Floats) -> Scaling:
+        """Mean and standard deviation of the columns of (n, c); a constant column keeps its own units."""
+        # Of any finite size: squares of 1e200 overflow, so each column is brought to size one first.
+        size = np.abs(values).max(axis=0)
+        size = np.where(size == 0, 1.0, size)
+        relative = values / size
+        center = np.average(relative, axis=0, weights=weight)
+        deviation = np.sqrt(np.average((relative - center) ** 2, axis=0, weights=weight))
+        constant = deviation <= 10 * np.finfo(np.float64).eps
+        return cls(center * size, np.where(constant, 1.0, deviation * size))
+
+    @classmethod
+    def identity(cls, columns: int) -> Scaling:
+        """Leave columns as they are."""
+        return cls(np.zeros(columns), np.ones(columns))
+
+    @classmethod
+    def saved(cls, parts: Any) -> Scaling:
+        """Centre and scale from a file, checked."""
+        center, scale = (np.asarray(part, dtype=np.float64) for part in parts)
+        if center.ndim != 1 or center.shape != scale.shape or not len(center):
+            raise InvalidModelError(f"The saved scaling has shapes {center.shape} and {scale.shape}.")
+        if not (np.isfinite(center).all() and np.isfinite(scale).all() and (scale > 0).all()):
+            raise InvalidModelError("The saved scaling is not finite and positive.")
+        return cls(center, scale)
+
+    def apply(self, values: Floats) -> Tensor:
+        """Scaled float32 values, within +-`LARGE`."""
+        with np.errstate(over="ignore"):
+            scaled = (values - self.center) / self.scale
+        return torch.from_numpy(np.clip(scaled, -LARGE, LARGE, out=scaled).astype(np.float32))
+
+
+class Table(NamedTuple):
+    """Scaled rows ready for training: x (n, c), y (n, k) and weight (n,)."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+
+    def batches(self, batch_size: int, generator: torch.Generator | None = None) -> TensorBatches:
+        """Batches of these rows, shuffled if a generator is given."""
+        return TensorBatches(*self, batch_size, generator)
+
+    @classmethod
+    def scaled(cls, x: Floats, y: Floats, weight: Floats, x_scaling: Scaling, y_scaling: Scaling) -> Table:
+        """Rows in their own units, scaled."""
+        return cls(x_scaling.apply(x), y_scaling.apply(y), torch.from_numpy(weight.astype(np.float32)))
+
+
+def split_rows(n: int, fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Training and held-out rows; of few rows at least ten are held out, but never more than a quarter."""
+    order = np.random.RandomState(seed).permutation(n)
+    held = max(round(fraction * n), min(10, n // 4)) if fraction > 0 else 0
+    held = min(held, n - 2)
+    return order[held:], order[:held]
