@@ -72,7 +72,9 @@ class DensityRegressor(DeepRegressor):
         Most passes over the data for the network.
     batch_size : int or "auto"
         Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 16 and at most 1,024.
-    learning_rate, weight_decay : float
+    learning_rate : float
+        Of AdamW; falls to zero along a cosine.
+    weight_decay : float
         Of AdamW.
     patience : int or None
         Stop after this many epochs without a better held-out loss; None never stops early.
@@ -135,7 +137,7 @@ class DensityRegressor(DeepRegressor):
         epochs: int = 400,
         batch_size: int | Literal["auto"] = "auto",
         learning_rate: float = 1e-2,
-        weight_decay: float = 1e-2,
+        weight_decay: float = 0.1,
         patience: int | None = 50,
         validation_fraction: float = 0.15,
         device: str = "cpu",

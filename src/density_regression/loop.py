@@ -41,8 +41,10 @@ class TrainingOptions:
     ----------
     epochs : int
         Most passes over the data in step 1.
-    learning_rate, weight_decay : float
-        Of AdamW; the rate falls to zero along a cosine.
+    learning_rate : float
+        Of AdamW; falls to zero along a cosine.
+    weight_decay : float
+        Of AdamW.
     patience : int or None
         Stop step 1 after this many epochs without a better held-out loss; None never stops early. The best weights
         are kept in any case.
@@ -60,7 +62,7 @@ class TrainingOptions:
 
     epochs: int = 100
     learning_rate: float = 1e-2
-    weight_decay: float = 1e-2
+    weight_decay: float = 0.1
     patience: int | None = 30
     gradient_clip: float = 10.0
     device: str = "cpu"

@@ -171,7 +171,7 @@ class FlowDensity(TrainedFlow):
         Of Adam.
     patience : int
         Stop after this many epochs in which the held-out likelihood did not rise.
-    **options
+    variance, max_dims, max_rows
         See `Density`.
 
     Examples

@@ -32,7 +32,7 @@ class KernelDensity(Density):
         The h above, in whitened units. "auto" takes the one with the highest held-out likelihood.
     max_points : int
         Most rows that carry a kernel, drawn at random.
-    **options
+    variance, max_dims, max_rows
         See `Density`.
 
     Examples

@@ -44,7 +44,7 @@ class MixtureDensity(Density):
         Most EM iterations for each number of components.
     tolerance : float
         Stop EM when the mean log-likelihood rises by less, in nats.
-    **options
+    variance, max_dims, max_rows
         See `Density`.
     """
 
