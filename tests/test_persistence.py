@@ -397,7 +397,8 @@ def test_overwriting_leaves_only_the_new_model(folder: Path) -> None:
 
 
 def test_overwriting_with_other_settings_and_the_same_weights(folder: Path, regressor: DensityRegressor) -> None:
-    other = copy.deepcopy(regressor).set_params(learning_rate=0.5)
+    other = copy.deepcopy(regressor)
+    other.fitted_params_["learning_rate"] = 0.5
     other.save(folder)
     assert len(list(folder.iterdir())) == 2
     assert load(folder).learning_rate == 0.5
@@ -858,3 +859,23 @@ def test_the_checkpoint_folder_is_not_saved(tmp_path):
     reg = DensityRegressor(epochs=1, random_state=0, checkpoint_dir=tmp_path / "steps").fit(X, X[:, 0])
     reg.save(tmp_path / "model")
     assert load(tmp_path / "model").checkpoint_dir is None
+
+
+def test_settings_changed_since_the_fit_are_not_saved(tmp_path):
+    X = np.linspace(-1, 1, 40)[:, None]
+    reg = DensityRegressor(epochs=1, hidden=(6,), random_state=0).fit(X, X[:, 0])
+    before = reg.predict(X)
+    reg.set_params(hidden=(9, 9), density=None, head="mean").save(tmp_path)
+    again = load(tmp_path)
+    np.testing.assert_array_equal(again.predict(X), before)
+    assert again.hidden == (6,)
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    (tmp_path / "weights-of-mine.safetensors").write_text("mine")
+    X = np.linspace(-1, 1, 40)[:, None]
+    reg = DensityRegressor(epochs=1, random_state=0).fit(X, X[:, 0])
+    reg.save(tmp_path)
+    reg.fit(X, -X[:, 0]).save(tmp_path)
+    assert (tmp_path / "weights-of-mine.safetensors").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 3

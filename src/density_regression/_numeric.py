@@ -19,17 +19,21 @@ def tame(z: Tensor) -> Tensor:
     """Bring features into +-`LARGE`, and features that overflowed to NaN on the way to its edge.
 
     A finite input of 1e30 may leave an encoder as inf or NaN. Such a feature is as far from the training data
-    as a number can say, so it is put there, and whatever follows stays finite.
+    as a number can say, so it is put there, and whatever follows stays finite. Half precision cannot hold the edge,
+    and is made single.
     """
+    z = z.float() if z.dtype == torch.float16 else z
     return torch.nan_to_num(z.clamp(-LARGE, LARGE), nan=LARGE)
 
 
 def smooth_clamp(value: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Squeeze `value` into (low, high): strictly increasing, and close to the identity inside.
+    """Squeeze `value` into [low, high]: never decreasing, and close to the identity inside.
 
     The corners are rounded over an eighth of the interval, and over one unit at the most.
     """
     beta = 8.0 / (high - low).clamp(1e-3, 8.0)
+    # Nothing changes this far outside, but the difference of two huge numbers would be lost in rounding.
+    value = value.clamp(low - 20.0 / beta, high + 20.0 / beta)
     return low + (F.softplus(beta * (value - low)) - F.softplus(beta * (value - high))) / beta
 
 

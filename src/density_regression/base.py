@@ -143,12 +143,14 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         else:
             held_table = Table.scaled(x[held], target[held], weight[held], *scalings) if len(held) else table
         # Whatever is drawn (weights, dropout) comes from our seed, and the caller's generator is left as it was.
-        with _threads(self.n_threads), torch.random.fork_rng(devices=[]):
+        with _threads(self.n_threads), torch.random.fork_rng():
             torch.manual_seed(seed)
             model = self._build(self._encoder(x.shape[1]), table)
             self.report_ = self._train(model, table, held_table, Run(seed, fingerprint, pretrained))
             self.model_ = model
             self._learn(held_table)
+        self.fitted_params_ = self._json_params()
+        self.own_encoder_ = self.encoder is not None
         self.x_scaling_, self.y_scaling_ = scalings
         self.target_shape_ = (target.shape[1],) if target.shape[1] > 1 else ()
         return self

@@ -82,7 +82,7 @@ class Head(nn.Module, ABC):
     @torch.no_grad()
     def bound(self, z: Tensor, weight: Tensor | None = None) -> None:
         """Hold s within the range it has on the training features `z` (n, D)."""
-        s = self._linear(z)[1]
+        s = self._linear(z)[1].clamp(self.s_min, self.s_max)
         low, high = (weighted_quantile(s, q, weight) for q in self.QUANTILES)
         self.s_low.copy_(low)
         self.s_high.copy_(high)
@@ -91,17 +91,16 @@ class Head(nn.Module, ABC):
 
     @torch.no_grad()
     def calibrate(self, z: Tensor, y: Tensor, log_density: Tensor | None, weight: Tensor) -> None:
-        """Set the offset to its most likely value on held-out rows.
+        """Move the offset to its most likely value on held-out rows.
 
         One pseudo-row at the present scale keeps a handful of held-out rows from promising no variance at all.
         """
-        self.offset.zero_()
         mean, log_std = self(z, log_density)
         # In logs: with the density taken literally, squared ratios overflow.
         log_squared = 2.0 * ((y - mean).abs().clamp_min(1e-30).log() - log_std)
         log_total = (log_squared + weight.log()[:, None]).logsumexp(0)
         log_mean = torch.logaddexp(log_total, torch.zeros_like(log_total)) - torch.log1p(weight.sum())
-        self.offset.copy_(-log_mean)
+        self.offset.sub_(log_mean)
 
     @torch.no_grad()
     def start(self, z: Tensor, y: Tensor, weight: Tensor) -> None:

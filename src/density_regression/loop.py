@@ -200,7 +200,7 @@ def on_device(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, 
     """A batch on the device, with weights of one if it came without."""
     x, y, *rest = batch
     weight = rest[0] if rest else torch.ones(len(x))
-    return x.to(device), y.to(device), weight.to(device)
+    return x.to(device), y.to(device), weight.to(device, y.dtype)
 
 
 def _length(batches: Batches) -> int:

@@ -92,7 +92,7 @@ class DensityRegression(nn.Module):
         if self.density is None or not self.density.fitted:
             raise ValueError("This model has no fitted density to ask.")
         z = self.encode(x)
-        return self.positions(self.density.log_prob(self.rows(z))[:, None], z).squeeze(1)
+        return self.positions(self.density(self.rows(z))[:, None], z).squeeze(1)
 
     def decompose(self, x: Tensor) -> Decomposition:
         """Split the predictive variance into noise and strangeness.
@@ -122,7 +122,7 @@ class DensityRegression(nn.Module):
         """Tempered log-density (n,) of features (n, features); None without a fitted density."""
         if self.density is None or not self.density.fitted:
             return None
-        log_density: Tensor = self.tempering(self.density.log_prob(rows))
+        log_density: Tensor = self.tempering(self.density(rows))
         return log_density
 
     def encode(self, x: Tensor) -> Tensor:

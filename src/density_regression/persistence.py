@@ -35,8 +35,8 @@ class InvalidModelError(ValueError):
 def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write a model folder: `model.json`, and the weights it names by their checksum.
 
-    The weights come first and the JSON last, each by an atomic rename, so that a folder that is overwritten holds
-    either the old model or the new one at any moment.
+    The weights come first and the JSON last, each by an atomic rename, so that whenever writing stops, the folder
+    holds either the old model or the new one.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,8 +54,8 @@ def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors:
         if not already_there:
             (folder / weights).unlink(missing_ok=True)
         raise
-    for stale in folder.glob("weights-*.safetensors"):
-        if stale.name != weights:
+    for stale in folder.iterdir():
+        if WEIGHTS.fullmatch(stale.name) and stale.name != weights:
             stale.unlink()
 
 

@@ -37,6 +37,8 @@ class SavedEstimator(BaseEstimator):
     y_scaling_: Scaling
     target_shape_: tuple[int, ...]
     model_: nn.Module
+    fitted_params_: dict[str, Any]
+    own_encoder_: bool
     report_: TrainingReport
 
     @abstractmethod
@@ -59,7 +61,7 @@ class SavedEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         # Where one fit kept its checkpoints is nobody else's business.
-        params = self._json_params() | {"checkpoint_dir": None}
+        params = self.fitted_params_ | {"checkpoint_dir": None}
         for name, value in params.items():
             try:
                 self._from_json(value)
@@ -72,7 +74,7 @@ class SavedEstimator(BaseEstimator):
             "version": version("density-regression"),
             "torch": torch.__version__,
             "params": params,
-            "own_encoder": self.encoder is not None,
+            "own_encoder": self.own_encoder_,
             "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
             "target_shape": list(self.target_shape_),
             "scaling": {
@@ -104,6 +106,7 @@ class SavedEstimator(BaseEstimator):
         if unknown:
             raise InvalidModelError(f"The saved model has settings this version does not know: {unknown}.")
         self = cls(**{name: cls._from_json(value) for name, value in config["params"].items()})
+        self.fitted_params_, self.own_encoder_ = config["params"], encoder is not None
         self.encoder = copy.deepcopy(encoder)
         self._validate_params()
         self.x_scaling_, self.y_scaling_ = (Scaling.saved(config["scaling"][part]) for part in ("x", "y"))

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import torch
@@ -95,9 +96,7 @@ def fit_density_regression(
         Seconds of each step, and the held-out loss over epochs.
     """
     options = options or TrainingOptions()
-    # Another network is another fit, whatever the caller says.
-    parts = (model.encoder, model.head, type(model.density), type(model.tempering))
-    checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {parts}")
+    checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {_fit_of(model, options, pretrained)}")
     report = TrainingReport()
     device = find_device(options.device)
     model.to(device)
@@ -123,6 +122,7 @@ def fit_density_regression(
             if done < 2:
                 progress.step("2/3 density", 1)
                 fit_density(model, features, held, seed=options.seed)
+                progress.advance()
                 checkpoints.save(2, model.state_dict())
         with _timed(report, "refit_head"):
             refit_head(model, features, held, progress, stream=None if complete else train)
@@ -310,6 +310,14 @@ def _smallest(kept: list[Features], keys: list[Tensor], limit: int) -> tuple[lis
     key = torch.cat(keys)
     index = key.topk(limit, largest=False).indices
     return [Features(*(torch.cat(parts)[index] for parts in zip(*kept, strict=True)))], [key[index]]
+
+
+def _fit_of(model: DensityRegression, options: TrainingOptions, pretrained: bool) -> str:
+    """All that tells one fit from another but its data; what a fit computes, not where."""
+    parts = [part and (type(part).__name__, part.config()) for part in (model.density, model.tempering)]
+    weights = model.encoder.state_dict() if pretrained else {}
+    total = sum(float(value.double().abs().sum()) for value in weights.values())
+    return f"{model.encoder} {model.head} {parts} {replace(options, device='')} {pretrained} {total}"
 
 
 @contextmanager

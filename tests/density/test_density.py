@@ -206,3 +206,19 @@ def test_every_name_builds_a_density() -> None:
         density = build(variance=0.9, max_dims=2, max_rows=50)
         assert isinstance(density, Density)
         assert (density.variance, density.max_dims, density.max_rows) == (0.9, 2, 50)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "mixture", "kernel"])
+def test_log_prob_of_features_that_are_no_numbers_is_a_number(name):
+    density = DENSITIES[name]().fit(torch.randn(50, 3, generator=torch.Generator().manual_seed(0)))
+    strange = torch.tensor([[float("inf"), 0, 0], [float("nan"), 0, 0], [-float("inf"), float("inf"), 3e38]])
+    found = density.log_prob(strange)
+    assert torch.isfinite(found).all()
+    assert (found < density.log_prob(torch.zeros(1, 3))).all()
+
+
+def test_an_unfitted_state_loads_into_a_fitted_flow():
+    fresh, fitted = RadialFlowDensity(layers=2, epochs=1), RadialFlowDensity(layers=2, epochs=1)
+    fitted.fit(torch.randn(50, 3, generator=torch.Generator().manual_seed(0)))
+    fitted.load_state_dict(fresh.state_dict())
+    assert not fitted.fitted

@@ -75,7 +75,7 @@ class Density(FittedModule, ABC):
             Weight of each row.
         held_out : Tensor of shape (m, D), optional
             Features of rows that neither encoder nor density have seen, for choices (number of components,
-            bandwidth, when to stop). Without them a fifth of `z` is set aside for that.
+            bandwidth, when to stop), each counted once. Without them a fifth of `z` is set aside for that.
         generator : torch.Generator, optional
             Source of randomness, on the CPU.
         """
@@ -95,19 +95,21 @@ class Density(FittedModule, ABC):
                 weight[aside:] if len(t) > 1 else weight,
             )
         else:
-            held = self._whiten(held_out[: self.max_rows])
+            # Rows may come in order (positions of one image, hours of one day), so any cut is of rows at random.
+            order = torch.randperm(len(held_out), generator=generator)[: self.max_rows].to(z.device)
+            held = self._whiten(held_out[order])
         self._fit(t, weight / weight.mean(), held, generator)
         return self
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Log-density of features `z` (n, D), in nats, of shape (n,); never NaN, never infinite."""
+        return self(tame(z))  # type: ignore[no-any-return]
+
+    def forward(self, z: Tensor) -> Tensor:
+        """`log_prob` of features that are within +-`LARGE` already."""
         t, rest = self.whitening(z)
         log_prob: Tensor = self._log_prob(t) + rest
         return log_prob
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Same as `log_prob`."""
-        return self.log_prob(z)
 
     def _whiten(self, z: Tensor) -> Tensor:
         t: Tensor = self.whitening(tame(z))[0]

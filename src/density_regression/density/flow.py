@@ -151,6 +151,8 @@ class TrainedFlow(Density):
         scales, center = (state_dict.get(f"{prefix}whitening.{name}") for name in ("scales", "center"))
         if scales is not None and center is not None and 0 < len(scales) <= len(center):
             self._rebuild(len(scales))
+        elif scales is not None and len(scales) == 0:
+            self.flow = None
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -167,7 +169,11 @@ class FlowDensity(TrainedFlow):
         Number of transformations.
     hidden : sequence of int
         Widths of the hidden layers of each transformation's network.
-    epochs, batch_size, learning_rate
+    epochs : int
+        Most passes over the rows.
+    batch_size : int
+        Rows in a mini-batch.
+    learning_rate : float
         Of Adam.
     patience : int
         Stop after this many epochs in which the held-out likelihood did not rise.

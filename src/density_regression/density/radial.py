@@ -70,7 +70,11 @@ class RadialFlowDensity(TrainedFlow):
     ----------
     layers : int
         Number of radial transformations.
-    epochs, batch_size, learning_rate
+    epochs : int
+        Most passes over the rows.
+    batch_size : int
+        Rows in a mini-batch.
+    learning_rate : float
         Of Adam.
     patience : int
         Stop after this many epochs in which the held-out likelihood did not rise.
