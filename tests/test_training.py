@@ -841,7 +841,7 @@ OTHER_FITS: dict[str, Callable[[Path], Any]] = {
     "no seed": lambda folder: regressor(folder, random_state=None).fit(X, y),
     "epochs": lambda folder: regressor(folder, epochs=4).fit(X, y),
     "rate": lambda folder: regressor(folder, learning_rate=2e-3).fit(X, y),
-    "decay": lambda folder: regressor(folder, weight_decay=0.1).fit(X, y),
+    "decay": lambda folder: regressor(folder, weight_decay=0.3).fit(X, y),
     "batch": lambda folder: regressor(folder, batch_size=16).fit(X, y),
     "held out": lambda folder: regressor(folder, validation_fraction=0.3).fit(X, y),
     "hidden": lambda folder: regressor(folder, hidden=(9,)).fit(X, y),
@@ -952,3 +952,23 @@ def test_checkpoints_of_tied_weights(tmp_path: Path) -> None:
     assert step == 1
     assert torch.equal(tensors["a"], tensors["b"])
     assert torch.equal(tensors["c"], shared.reshape(2, 2).T)
+
+
+@pytest.mark.parametrize("change", ["nothing", "options", "density", "tempering"])
+def test_a_torch_fit_resumes_only_as_it_was(change: str, tmp_path: Path) -> None:
+    x = torch.linspace(-1, 1, 60)[:, None]
+    batches = [(x, x**2)]
+
+    def history(**changes: Any) -> list[float]:
+        options = TrainingOptions(epochs=changes.pop("epochs", 2))
+        model = DensityRegression(MLP(1, (4,)), 4, **{"density": MixtureDensity(2)} | changes)
+        return fit_density_regression(model, batches, options=options, checkpoint_dir=tmp_path).history
+
+    assert len(history()) == 2
+    changes = {
+        "nothing": {},
+        "options": {"epochs": 3},
+        "density": {"density": MixtureDensity(1)},
+        "tempering": {"tempering": "exact"},
+    }[change]
+    assert bool(history(**changes)) == (change != "nothing")
