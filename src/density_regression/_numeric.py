@@ -1,4 +1,4 @@
-"""Small numerical helpers that several rooms share."""
+"""Small numerical helpers that several layers share."""
 
 from __future__ import annotations
 
