@@ -216,6 +216,8 @@ class FlowDensity(TrainedFlow):
             raise ValueError(f'kind must be "realnvp", "maf" or "nsf", got {kind!r}.')
         if transforms < 1:
             raise ValueError(f"transforms must be at least 1, got {transforms}.")
+        # Now, and not in step 2, when a network has been trained for nothing.
+        _zuko_flows()
         self.kind = kind
         self.transforms = transforms
         self.hidden = tuple(hidden)
