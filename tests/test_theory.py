@@ -133,7 +133,7 @@ class TestLimits:
         center = model.density.whitening.center
         ray = torch.tensor([direction]).double()
         z = torch.cat([center + near * ray, center + (near + step) * ray])
-        _, log_std = model.head_moments(z)
+        _, log_std = model.row_moments(z)
         # log variance + s: what the density alone contributes.
         s = -2.0 * model.head(z).log_std
         contribution = 2.0 * log_std + s

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from density_regression import datasets, metrics
+from density_regression import baselines, datasets, metrics
 from density_regression.density import (
     FlowDensity,
     GaussianDensity,
@@ -15,7 +15,7 @@ from density_regression.estimator import DensityRegressor
 from density_regression.head import MeanHead, NaturalHead
 from density_regression.model import DensityRegression
 from density_regression.persistence import InvalidModelError
-from density_regression.registry import load
+from density_regression.registry import load, methods
 from density_regression.training import TrainingOptions, fit_density_regression
 
 __all__ = [
@@ -31,9 +31,11 @@ __all__ = [
     "NaturalHead",
     "RadialFlowDensity",
     "TrainingOptions",
+    "baselines",
     "datasets",
     "fit_density_regression",
     "load",
+    "methods",
     "metrics",
 ]
 

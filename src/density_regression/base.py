@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 import torch
@@ -25,10 +26,11 @@ from torch.distributions import Normal
 
 from density_regression.encoders import MLP
 from density_regression.loop import TrainingOptions, TrainingReport
+from density_regression.network import Network
 from density_regression.saving import SavedEstimator
 from density_regression.tables import Floats, Scaling, Table, split_rows
 
-__all__ = ["DeepRegressor", "Run"]
+__all__ = ["About", "DeepRegressor", "Run", "Settings"]
 
 CHUNK = 8192
 """Rows predicted at once, so that memory does not grow with the table."""
@@ -37,20 +39,8 @@ BLOCK = 16
 """Rows are padded to a multiple of this: matrix products round otherwise at their ragged edges and when tiny."""
 
 
-class Run(NamedTuple):
-    """What one fit hands to its training: seed, checksum of data and settings, and whether to skip step 1."""
-
-    seed: int
-    fingerprint: str
-    pretrained: bool
-
-
-class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
-    """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
-
-    A subclass names its parameters in `__init__`, builds its module in `_build`, trains it in `_train`, and gives
-    mean and log standard deviation of scaled rows in `_moments`.
-    """
+class Settings(TypedDict, total=False):
+    """The parameters that all regressors share, as `DeepRegressor` describes them."""
 
     encoder: nn.Module | Callable[[int], nn.Module] | None
     hidden: tuple[int, ...]
@@ -67,7 +57,80 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
     checkpoint_dir: str | os.PathLike[str] | None
     verbose: bool
     random_state: Any
-    model_: nn.Module
+
+
+class About(NamedTuple):
+    """What `density_regression.methods` says of a method.
+
+    Attributes
+    ----------
+    name : str
+        As the paper's tables have it.
+    reference : str
+        Authors and year.
+    passes : int
+        Forward passes for one prediction, by default.
+    needs_prior : bool
+        Whether somebody has to choose a prior.
+    """
+
+    name: str
+    reference: str
+    passes: int = 1
+    needs_prior: bool = False
+
+
+class Run(NamedTuple):
+    """What one fit hands to its training: seed, checksum of data and settings, and whether to skip step 1."""
+
+    seed: int
+    fingerprint: str
+    pretrained: bool
+
+
+class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
+    """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
+
+    A subclass names its own parameters in `__init__`, builds its module in `_build` and trains it in `_train`.
+
+    Parameters
+    ----------
+    encoder : nn.Module, callable or None
+        Network from scaled inputs to features (n, d); or a function of the number of columns that returns one; or
+        None for a plain network with layers `hidden`.
+    hidden : sequence of int
+        Widths of the plain network's layers.
+    epochs : int
+        Most passes over the data for the network.
+    batch_size : int or "auto"
+        Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 16 and at most 1,024.
+    learning_rate : float
+        Of AdamW; falls to zero along a cosine.
+    weight_decay : float
+        Of AdamW.
+    patience : int or None
+        Stop after this many epochs without a better held-out loss; None never stops early.
+    validation_fraction : float
+        Share of the rows held out for early stopping and whatever else training rows cannot tell. With 0, training
+        rows serve, and the predictions will be too sure of themselves.
+    device : str
+        "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
+    precision : {"32-true", "16-mixed", "bf16-mixed"}
+        Precision of the network's training.
+    compile : bool
+        Whether to compile the network's training.
+    n_threads : int or None
+        Threads torch may use; None leaves that as it is.
+    checkpoint_dir : path or None
+        Keep the state after each step there; the same fit, interrupted and run again, goes on from it.
+    verbose : bool
+        Show a progress bar, if there is a terminal to show it on.
+    random_state : int, RandomState or None
+        Seed of everything random.
+    """
+
+    about: ClassVar[About]
+    model_: Network
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "encoder": [nn.Module, callable, None],
@@ -87,6 +150,50 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         "verbose": ["boolean"],
         "random_state": ["random_state"],
     }
+
+    def __init__(
+        self,
+        *,
+        encoder: nn.Module | Callable[[int], nn.Module] | None = None,
+        hidden: tuple[int, ...] = (100, 100),
+        epochs: int = 400,
+        batch_size: int | Literal["auto"] = "auto",
+        learning_rate: float = 1e-2,
+        weight_decay: float = 0.1,
+        patience: int | None = 50,
+        validation_fraction: float = 0.15,
+        device: str = "cpu",
+        precision: str = "32-true",
+        compile: bool = False,
+        n_threads: int | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.encoder = encoder
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.device = device
+        self.precision = precision
+        self.compile = compile
+        self.n_threads = n_threads
+        self.checkpoint_dir = checkpoint_dir
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the signature of `__init__` name the parameters that `**settings` hands on: scikit-learn asks it."""
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            handed_on = inspect.signature(super(cls, cls).__init__).parameters
+            own = inspect.signature(cls.__init__).parameters
+            merged = {name: part for name, part in {**own, **handed_on, **own}.items() if part.kind != part.VAR_KEYWORD}
+            cls.__init__.__signature__ = inspect.Signature(list(merged.values()))  # type: ignore[attr-defined]
 
     # -- fitting ------------------------------------------------------------------------------------------------
 
@@ -297,11 +404,11 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         return tuple(np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
 
     def _in_units(self, values: Floats, *, shift: bool = False) -> Floats:
-        """From the scaled target's units to the target's own; one target is squeezed."""
+        """From the scaled target's units to the target's own, (..., k); one target is squeezed."""
         with np.errstate(over="ignore", under="ignore"):
             values = values * self.y_scaling_.scale
             values = values + self.y_scaling_.center if shift else np.maximum(values, np.finfo(np.float64).tiny)
-        return _finite(values.reshape(len(values), *self.target_shape_))
+        return _finite(values.reshape(*values.shape[:-1], *self.target_shape_))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "report_")

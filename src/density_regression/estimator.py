@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
 import torch
@@ -15,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from density_regression import density as densities
-from density_regression.base import CHUNK, DeepRegressor, Run
+from density_regression.base import CHUNK, About, DeepRegressor, Run, Settings
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
 from density_regression.encoders import feature_width
 from density_regression.head import HEADS
@@ -55,11 +53,6 @@ class DensityRegressor(DeepRegressor):
 
     Parameters
     ----------
-    encoder : nn.Module, callable or None
-        Network from scaled inputs to features (n, d); or a function of the number of columns that returns one; or
-        None for a plain network with layers `hidden`.
-    hidden : sequence of int
-        Widths of the plain network's layers.
     head : "natural" or "mean"
         Natural parameters linear in the features, as in the paper, or the mean itself.
     density : "mixture", "gaussian", "kernel", "flow", "maf", "nsf", "radial", Density or None
@@ -68,33 +61,9 @@ class DensityRegressor(DeepRegressor):
     tempering : "robust", "exact", "rescaled" or Tempering
         How the density enters: "robust" lets the variance grow like a power of the distance; "exact" takes the
         paper's formula to the letter; "rescaled" as the authors' code does.
-    epochs : int
-        Most passes over the data for the network.
-    batch_size : int or "auto"
-        Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 16 and at most 1,024.
-    learning_rate : float
-        Of AdamW; falls to zero along a cosine.
-    weight_decay : float
-        Of AdamW.
-    patience : int or None
-        Stop after this many epochs without a better held-out loss; None never stops early.
-    validation_fraction : float
-        Share of the rows held out for early stopping, for the density's levels and for the scale of the variance.
-        With 0, training rows serve for all three, and the predictions will be too sure of themselves.
-    device : str
-        "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
-    precision : {"32-true", "16-mixed", "bf16-mixed"}
-        Precision of the network's training.
-    compile : bool
-        Whether to compile the network's training.
-    n_threads : int or None
-        Threads torch may use; None leaves that as it is.
-    checkpoint_dir : path or None
-        Keep the state after each step there; the same fit, interrupted and run again, goes on from it.
-    verbose : bool
-        Show a progress bar, if there is a terminal to show it on.
-    random_state : int, RandomState or None
-        Seed of everything random.
+    **settings
+        What all regressors share (encoder, epochs, random_state and so on): see `DeepRegressor`. Held-out rows also
+        serve for the density's levels and for the scale of the variance.
 
     Attributes
     ----------
@@ -118,6 +87,7 @@ class DensityRegressor(DeepRegressor):
     True
     """
 
+    about = About("Density-Regression", "Bui & Liu, 2024")
     model_: DensityRegression
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -129,43 +99,16 @@ class DensityRegressor(DeepRegressor):
 
     def __init__(
         self,
-        encoder: nn.Module | Callable[[int], nn.Module] | None = None,
-        hidden: tuple[int, ...] = (100, 100),
+        *,
         head: str = "natural",
         density: str | Density | None = "mixture",
         tempering: str | Tempering = "robust",
-        epochs: int = 400,
-        batch_size: int | Literal["auto"] = "auto",
-        learning_rate: float = 1e-2,
-        weight_decay: float = 0.1,
-        patience: int | None = 50,
-        validation_fraction: float = 0.15,
-        device: str = "cpu",
-        precision: str = "32-true",
-        compile: bool = False,
-        n_threads: int | None = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        verbose: bool = True,
-        random_state: Any = None,
+        **settings: Unpack[Settings],
     ) -> None:
-        self.encoder = encoder
-        self.hidden = hidden
+        super().__init__(**settings)
         self.head = head
         self.density = density
         self.tempering = tempering
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.device = device
-        self.precision = precision
-        self.compile = compile
-        self.n_threads = n_threads
-        self.checkpoint_dir = checkpoint_dir
-        self.verbose = verbose
-        self.random_state = random_state
 
     @classmethod
     def from_trained(
@@ -258,9 +201,6 @@ class DensityRegressor(DeepRegressor):
         log_density = torch.cat([self.model_.log_density(part) for part in x.split(CHUNK)])
         levels = np.sort(log_density.double().cpu().numpy())
         return levels if len(levels) <= LEVELS else np.quantile(levels, np.linspace(0, 1, LEVELS))
-
-    def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.model_.moments(x)
 
     def _extra_tensors(self) -> dict[str, Tensor]:
         return {"held_out_levels": torch.from_numpy(self.held_out_levels_)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterator, Sized
+import time
+from collections.abc import Iterator, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ __all__ = [
     "find_device",
     "on_device",
     "optimise",
+    "timed",
 ]
 
 
@@ -84,13 +86,20 @@ class TrainingReport:
 class TensorBatches:
     """Batches from tensors in memory, of nearly equal size, shuffled anew each time if a generator is given.
 
-    Indexing whole tensors is several times faster than a `DataLoader` over rows.
+    Indexing whole tensors is several times faster than a `DataLoader` over rows. With a list of M generators each
+    batch holds M of them, one for each member of an ensemble: x (M, batch, ...), y (M, batch, ...), weight (M, batch).
     """
 
     def __init__(
-        self, x: Tensor, y: Tensor, weight: Tensor, batch_size: int, generator: torch.Generator | None = None
+        self,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        batch_size: int,
+        generator: torch.Generator | Sequence[torch.Generator] | None = None,
     ) -> None:
-        self._data = (x, y, weight)
+        self.rows = (x, y, weight)
+        self.batch_size = batch_size
         self._batches = max(math.ceil(len(x) / batch_size), 1)
         self._generator = generator
 
@@ -99,17 +108,22 @@ class TensorBatches:
 
     def rewind(self) -> None:
         """Begin the sequence of shuffles anew."""
-        if self._generator is not None:
-            self._generator.manual_seed(self._generator.initial_seed())
+        generators = [self._generator] if isinstance(self._generator, torch.Generator) else self._generator or []
+        for generator in generators:
+            generator.manual_seed(generator.initial_seed())
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        x = self._data[0]
         if self._generator is None:
-            yield from zip(*(part.tensor_split(self._batches) for part in self._data), strict=True)
+            yield from zip(*(part.tensor_split(self._batches) for part in self.rows), strict=True)
             return
-        order = torch.randperm(len(x), generator=self._generator).to(x.device)
-        for index in order.tensor_split(self._batches):
-            yield tuple(part[index] for part in self._data)
+        for index in self._order().to(self.rows[0].device).tensor_split(self._batches, dim=-1):
+            yield tuple(part[index] for part in self.rows)
+
+    def _order(self) -> Tensor:
+        n = len(self.rows[0])
+        if isinstance(self._generator, torch.Generator):
+            return torch.randperm(n, generator=self._generator)
+        return torch.stack([torch.randperm(n, generator=generator) for generator in self._generator or ()])
 
 
 def optimise(
@@ -126,7 +140,9 @@ def optimise(
     Parameters
     ----------
     objective : nn.Module
-        Called with a batch (x, y, weight), returns its mean loss. What it holds is trained in place.
+        Called with a batch (x, y, weight), returns its mean loss; what it holds is trained in place. An ensemble of M
+        members returns M losses, and every tensor it holds begins with M: each member is then clipped, stopped and
+        kept on its own, as if it were trained alone.
     train : iterable of batches
         Iterated once each epoch.
     held_out : iterable of batches, optional
@@ -139,7 +155,7 @@ def optimise(
     Returns
     -------
     list of float
-        The loss after each epoch, on the held-out rows if there are any.
+        The loss after each epoch, on the held-out rows if there are any; the mean over members.
     """
     progress = progress or StepProgress(visible=False)
     fabric = _fabric(options)
@@ -152,7 +168,7 @@ def optimise(
         objective.compile()
     objective, optimizer = fabric.setup(objective, optimizer)
     history: list[float] = []
-    best, best_state, waited = math.inf, None, 0
+    best = _Best(options.patience)
     progress.step(name, options.epochs)
     for _ in range(options.epochs):
         objective.train()
@@ -160,37 +176,74 @@ def optimise(
         for batch in train:
             loss = objective(*on_device(batch, fabric.device))
             optimizer.zero_grad()
-            fabric.backward(loss)
-            fabric.clip_gradients(objective, optimizer, max_norm=options.gradient_clip, error_if_nonfinite=False)
+            fabric.backward(loss.sum())
+            _clip(fabric, objective, optimizer, options.gradient_clip, members=loss.ndim > 0)
             optimizer.step()
             schedule.step()
-            total += loss.detach()
-        value = total.item() / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
-        history.append(value)
-        progress.advance(value)
-        if value < best:
-            best, best_state, waited = value, copy.deepcopy(weights.state_dict()), 0
-        else:
-            waited += 1
-        if options.patience is not None and waited >= options.patience:
+            total = total + loss.detach()
+        value = total / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
+        history.append(value.mean().item())
+        progress.advance(history[-1])
+        best.see(value, weights)
+        if best.waited_enough():
             break
-    if best_state is None and options.epochs > 0:
-        raise ValueError(
-            "Training diverged: no epoch gave a finite loss. Scale the inputs and targets, or lower learning_rate."
-        )
-    if best_state is not None:
-        weights.load_state_dict(best_state)
+    if options.epochs > 0:
+        weights.load_state_dict(best.state())
     return history
 
 
+class _Best:
+    """The weights with the lowest loss so far: of each member of an ensemble, or of the only one."""
+
+    def __init__(self, patience: int | None) -> None:
+        self._patience = math.inf if patience is None else patience
+        self._loss: Tensor = torch.tensor(math.inf)
+        self._waited: Tensor = torch.tensor(0)
+        self._state: dict[str, Tensor] = {}
+
+    def see(self, loss: Tensor, weights: nn.Module) -> None:
+        """Look at the `loss`, () or (M,), after an epoch; a member that has waited too long is seen no more."""
+        better = (loss < self._loss.to(loss)) & (self._waited.to(loss.device) < self._patience)
+        self._loss = torch.where(better, loss, self._loss.to(loss))
+        self._waited = torch.where(better, 0, self._waited.to(loss.device) + 1)
+        if better.all() or (better.any() and not self._state):
+            self._state = {name: value.clone() for name, value in weights.state_dict().items()}
+        elif better.any():
+            for name, value in weights.state_dict().items():
+                self._state[name][better] = value[better]
+
+    def waited_enough(self) -> bool:
+        return bool((self._waited >= self._patience).all())
+
+    def state(self) -> dict[str, Tensor]:
+        if not self._loss.isfinite().all():
+            raise ValueError(
+                "Training diverged: no epoch gave a finite loss. Scale the inputs and targets, or lower learning_rate."
+            )
+        return self._state
+
+
+def _clip(fabric: Fabric, objective: nn.Module, optimizer: Any, largest: float, *, members: bool) -> None:
+    """Bring the norm of the gradient, that of each member apart, down to `largest`."""
+    if not members:
+        fabric.clip_gradients(objective, optimizer, max_norm=largest, error_if_nonfinite=False)
+        return
+    fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
+    gradients = [parameter.grad for parameter in objective.parameters() if parameter.grad is not None]
+    norm = torch.cat([gradient.flatten(1) for gradient in gradients], 1).norm(dim=1)
+    shrink = (largest / (norm + 1e-6)).clamp_max(1.0)
+    for gradient in gradients:
+        gradient.mul_(shrink.view(-1, *[1] * (gradient.ndim - 1)))
+
+
 @torch.no_grad()
-def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> float:
+def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> Tensor:
     objective.eval()
-    total, count = 0.0, 0.0
+    total, count = torch.zeros((), device=device), torch.zeros((), device=device)
     for batch in batches:
         x, y, weight = on_device(batch, device)
-        total += objective(x, y, weight).item() * weight.sum().item()
-        count += weight.sum().item()
+        total = total + objective(x, y, weight) * weight.sum()
+        count = count + weight.sum()
     if not count > 0:
         raise ValueError("The batches in held_out have no rows, or rows without weight; give some, or None.")
     return total / count
@@ -228,3 +281,11 @@ def _fabric(options: TrainingOptions) -> Fabric:
     device = find_device(options.device)
     devices: int | list[int] = [device.index] if device.index is not None else 1
     return Fabric(accelerator=device.type, devices=devices, precision=options.precision)  # type: ignore[arg-type]
+
+
+@contextmanager
+def timed(report: TrainingReport, step: str) -> Iterator[None]:
+    """Note the seconds of a step in a report."""
+    start = time.perf_counter()
+    yield
+    report.seconds[step] = time.perf_counter() - start

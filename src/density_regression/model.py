@@ -7,11 +7,10 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Normal
 
-from density_regression._numeric import tame
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
 from density_regression.head import HEADS, Head, Moments
+from density_regression.network import Network
 
 __all__ = ["Decomposition", "DensityRegression"]
 
@@ -25,7 +24,7 @@ class Decomposition(NamedTuple):
     epistemic: Tensor
 
 
-class DensityRegression(nn.Module):
+class DensityRegression(Network):
     r"""Encoder f, density p(z; alpha) on its features, and a Gaussian head g (`eq:exp`).
 
     .. math:: z = f(x), \quad \mu = -m e^{-s}, \quad \log \sigma^2 = -(\log 2 + \log \tilde p(z) + s)
@@ -66,26 +65,10 @@ class DensityRegression(nn.Module):
         density: str | Density | None = "mixture",
         tempering: str | Tempering = "robust",
     ) -> None:
-        super().__init__()
-        if features < 1 or targets < 1:
-            raise ValueError(f"features and targets must be at least 1, got {features} and {targets}.")
-        self.features = features
-        self.targets = targets
-        self.encoder = encoder
+        super().__init__(encoder, features, targets)
         self.head = head if isinstance(head, Head) else _named("head", head, HEADS)(features, targets)
         self.density = _named("density", density, DENSITIES)() if isinstance(density, str) else density
         self.tempering = tempering if isinstance(tempering, Tempering) else _named("tempering", tempering, TEMPERINGS)()
-
-    def forward(self, x: Tensor) -> Normal:
-        """Predictive distribution, of shape (batch, k) or (batch, k, ...)."""
-        mean, log_std = self.moments(x)
-        return Normal(mean, log_std.exp(), validate_args=False)
-
-    def moments(self, x: Tensor) -> Moments:
-        """Mean and log standard deviation, of the shape of `forward`."""
-        z = self.encode(x)
-        mean, log_std = self.head_moments(self.rows(z))
-        return Moments(self.positions(mean, z), self.positions(log_std, z))
 
     def log_density(self, x: Tensor) -> Tensor:
         """log p(z), in nats, of shape (batch,) or (batch, ...)."""
@@ -113,9 +96,9 @@ class DensityRegression(nn.Module):
         epistemic = log_std.exp() * (-torch.expm1(2.0 * (typical - log_std))).clamp_min(0.0).sqrt()
         return Decomposition(self.positions(typical.exp(), z), self.positions(epistemic, z))
 
-    def head_moments(self, rows: Tensor) -> Moments:
-        """Moments (n, k) from features `rows` (n, features)."""
-        moments: Moments = self.head(rows, self.tempered(rows))
+    def row_moments(self, z: Tensor) -> Moments:
+        """Moments (n, k) at features `z` (n, features)."""
+        moments: Moments = self.head(z, self.tempered(z))
         return moments
 
     def tempered(self, rows: Tensor) -> Tensor | None:
@@ -124,26 +107,6 @@ class DensityRegression(nn.Module):
             return None
         log_density: Tensor = self.tempering(self.density(rows))
         return log_density
-
-    def encode(self, x: Tensor) -> Tensor:
-        """Features z, of shape (batch, features) or (batch, features, ...), always finite."""
-        z: Tensor = self.encoder(x)
-        if z.ndim < 2 or z.shape[1] != self.features:
-            raise ValueError(
-                f"The encoder returned shape {tuple(z.shape)}; expected (batch, {self.features}) or "
-                f"(batch, {self.features}, ...). Set features= to its width."
-            )
-        return tame(z)
-
-    @staticmethod
-    def rows(values: Tensor) -> Tensor:
-        """From (batch, d, ...) to (n, d): one row for every position."""
-        return values if values.ndim == 2 else values.movedim(1, -1).flatten(0, -2)
-
-    @staticmethod
-    def positions(rows: Tensor, like: Tensor) -> Tensor:
-        """From (n, d) back to (batch, d, ...), positions as in `like`."""
-        return rows if like.ndim == 2 else rows.unflatten(0, (like.shape[0], *like.shape[2:])).movedim(-1, 1)
 
 
 def _named(argument: str, name: str, known: Mapping[str, T]) -> T:

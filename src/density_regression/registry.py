@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from torch import nn
 
+from density_regression import baselines
 from density_regression.base import DeepRegressor
 from density_regression.estimator import DensityRegressor
 from density_regression.persistence import InvalidModelError, read_model
 
-__all__ = ["load"]
+__all__ = ["Method", "load", "methods"]
 
-ESTIMATORS: dict[str, type[DeepRegressor]] = {"DensityRegressor": DensityRegressor}
+ESTIMATORS: dict[str, type[DeepRegressor]] = {
+    name: part
+    for name, part in {"DensityRegressor": DensityRegressor, **vars(baselines)}.items()
+    if isinstance(part, type) and issubclass(part, DeepRegressor)
+}
 """Every class that `load` may build; a saved folder can name no other."""
+
+
+class Method(NamedTuple):
+    """A method of the comparison.
+
+    Attributes
+    ----------
+    estimator : type
+        Its class, with the contract of `DensityRegressor`.
+    name : str
+        As the paper's tables have it.
+    reference : str
+        Authors and year.
+    passes : int
+        Forward passes for one prediction, by default.
+    needs_prior : bool
+        Whether somebody has to choose a prior.
+    """
+
+    estimator: type[DeepRegressor]
+    name: str
+    reference: str
+    passes: int
+    needs_prior: bool
+
+
+def methods() -> list[Method]:
+    """Every method there is: Density-Regression and the ten it is compared with.
+
+    Examples
+    --------
+    >>> import density_regression
+    >>> [method.name for method in density_regression.methods() if method.passes == 5]
+    ['Deep Ensembles']
+    """
+    return [Method(estimator, *estimator.about) for estimator in ESTIMATORS.values()]
 
 
 def load(folder: str | os.PathLike[str], encoder: nn.Module | None = None) -> DeepRegressor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from density_regression._numeric import FittedModule
 from density_regression.loop import TrainingReport
+from density_regression.network import Network
 from density_regression.persistence import InvalidModelError, write_model
 from density_regression.tables import Scaling, Table
 
@@ -36,7 +37,7 @@ class SavedEstimator(BaseEstimator):
     x_scaling_: Scaling
     y_scaling_: Scaling
     target_shape_: tuple[int, ...]
-    model_: nn.Module
+    model_: Network
     fitted_params_: dict[str, Any]
     own_encoder_: bool
     report_: TrainingReport
@@ -46,12 +47,12 @@ class SavedEstimator(BaseEstimator):
         """The encoder for so many columns."""
 
     @abstractmethod
-    def _build(self, encoder: nn.Module, table: Table) -> nn.Module:
+    def _build(self, encoder: nn.Module, table: Table) -> Network:
         """The untrained module, for rows like those of `table`."""
 
-    @abstractmethod
     def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
         """Mean and log standard deviation (n, k) at scaled rows `x`, in units of the scaled target."""
+        return self.model_.moments(x)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a folder (safetensors and JSON), whole or not at all.

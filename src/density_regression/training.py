@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -24,8 +22,10 @@ from density_regression.loop import (
     find_device,
     on_device,
     optimise,
+    timed,
 )
 from density_regression.model import DensityRegression
+from density_regression.network import Features, weighted_mean
 from density_regression.persistence import Checkpoints
 
 __all__ = [
@@ -46,14 +46,6 @@ MAX_CACHED_VALUES: Final = 2**25
 
 REFIT_ROUNDS: Final = 10
 """Rounds of step 3; after each, the held-out rows say whether it was the best so far."""
-
-
-class Features(NamedTuple):
-    """Cached features z (n, D) with targets (n, k) and weights (n,)."""
-
-    z: Tensor
-    y: Tensor
-    weight: Tensor
 
 
 def fit_density_regression(
@@ -105,7 +97,7 @@ def fit_density_regression(
         model.load_state_dict(state)
         model.eval()
     with StepProgress(verbose) as progress:
-        with _timed(report, "pretrain"):
+        with timed(report, "pretrain"):
             if done < 1 and not pretrained:
                 report.history = pretrain(model, train, held_out, options, progress)
                 checkpoints.save(1, model.state_dict())
@@ -118,13 +110,13 @@ def fit_density_regression(
         held = cache_features(model, held_out)[0] if held_out is not None else features
         if done < 1 and pretrained:
             model.head.start(*features)
-        with _timed(report, "fit_density"):
+        with timed(report, "fit_density"):
             if done < 2:
                 progress.step("2/3 density", 1)
                 fit_density(model, features, held, seed=options.seed)
                 progress.advance()
                 checkpoints.save(2, model.state_dict())
-        with _timed(report, "refit_head"):
+        with timed(report, "refit_head"):
             refit_head(model, features, held, progress, stream=None if complete else train)
             checkpoints.save(3, model.state_dict())
     return report
@@ -194,7 +186,7 @@ def refit_head(
             best, best_loss = candidate, loss
     model.head.load_state_dict(best.state_dict())
     with torch.no_grad():
-        moments = model.head_moments(held_out.z)
+        moments = model.row_moments(held_out.z)
     if not (math.isfinite(best_loss) and all(part.isfinite().all() for part in moments)):
         raise ValueError("Training diverged: the head overflows. Scale the inputs and targets, or lower learning_rate.")
 
@@ -214,7 +206,7 @@ def cache_features(model: DensityRegression, batches: Batches) -> tuple[Features
     keys: list[Tensor] = []
     count, complete = 0, True
     for batch in batches:
-        part = _features(model, *on_device(batch, device))
+        part = model.flat(*on_device(batch, device))
         kept.append(part)
         keys.append(torch.rand(len(part.z), generator=generator).to(device))
         count += len(part.z)
@@ -234,16 +226,7 @@ class _NegativeLogLikelihood(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        return _Rows(_features(self.model, x, y, weight), None).loss(self.model.head)
-
-
-def _features(model: DensityRegression, x: Tensor, y: Tensor, weight: Tensor) -> Features:
-    """Features, targets and weights of a batch, one row for every position."""
-    z = model.encode(x)
-    expected = (len(z), model.targets, *z.shape[2:])
-    if y.shape != expected:
-        raise ValueError(f"Targets have shape {tuple(y.shape)}, the model predicts {expected}.")
-    return Features(model.rows(z), model.rows(y), weight.repeat_interleave(z.shape[2:].numel()))
+        return _Rows(self.model.flat(x, y, weight), None).loss(self.model.head)
 
 
 class _Rows(NamedTuple):
@@ -261,9 +244,7 @@ class _Rows(NamedTuple):
         z, y, weight = self.features
         mean, log_std = head(z, self.log_density)
         nll = log_std + 0.5 * ((y - mean) * torch.exp(-log_std)).square() + 0.5 * math.log(2 * math.pi)
-        # Rows may all weigh nothing in a mini-batch; it then counts for nothing.
-        loss: Tensor = (nll.mean(1) * weight).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
-        return loss
+        return weighted_mean(nll.mean(1), weight)
 
 
 def _second_order(head: Head, rows: _Rows) -> Iterator[None]:
@@ -288,7 +269,7 @@ def _mini_batches(model: DensityRegression, head: Head, stream: Batches) -> Iter
     for _ in range(REFIT_ROUNDS):
         for batch in stream:
             with torch.no_grad():
-                part = _features(model, *on_device(batch, device))
+                part = model.flat(*on_device(batch, device))
                 rows = _Rows(part, model.tempered(part.z)).double()
             optimizer.zero_grad()
             rows.loss(head).backward()
@@ -318,10 +299,3 @@ def _fit_of(model: DensityRegression, options: TrainingOptions, pretrained: bool
     weights = model.encoder.state_dict() if pretrained else {}
     total = sum(float(value.double().abs().sum()) for value in weights.values())
     return f"{model.encoder} {model.head} {parts} {replace(options, device='')} {pretrained} {total}"
-
-
-@contextmanager
-def _timed(report: TrainingReport, step: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    report.seconds[step] = time.perf_counter() - start

@@ -1,0 +1,137 @@
+"""What the rivals share: a loss on rows of features, one training step, and the estimator around it."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from density_regression._progress import StepProgress
+from density_regression.base import CHUNK, DeepRegressor, Run
+from density_regression.encoders import feature_width
+from density_regression.loop import Batches, TrainingOptions, TrainingReport, find_device, optimise, timed
+from density_regression.network import Network, weighted_mean
+from density_regression.persistence import Checkpoints
+from density_regression.tables import Table
+
+__all__ = ["Baseline", "BaselineRegressor", "fit_baseline"]
+
+
+class Baseline(Network):
+    """A network with a loss of its own; train it with `fit_baseline`."""
+
+    @abstractmethod
+    def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
+        """Loss (n,) of features `z` (n, features) with targets `y` (n, k)."""
+
+    def penalty(self) -> Tensor | float:
+        """What training adds to the mean loss."""
+        return 0.0
+
+    def loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Mean loss of a batch, in training; out of it, what early stopping looks at."""
+        rows = self.flat(x, y, weight)
+        return weighted_mean(self.row_losses(rows.z, rows.y), rows.weight) + self.penalty()
+
+    def begin(self, train: Batches) -> None:
+        """Learn what must be known before the first step."""
+
+    def fit(
+        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
+    ) -> list[float]:
+        """Minimise the loss; returns it after each epoch, on the held-out rows if there are any."""
+        return optimise(_Objective(self), train, held_out, options, progress, name="network")
+
+    def finish(self, train: Batches, held_out: Batches) -> None:
+        """Learn what the loss does not teach, once the weights are final."""
+
+
+class _Objective(nn.Module):
+    def __init__(self, model: Baseline) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        return self.model.loss(x, y, weight)
+
+
+def fit_baseline(
+    model: Baseline,
+    train: Batches,
+    held_out: Batches | None = None,
+    *,
+    options: TrainingOptions | None = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    fingerprint: str = "",
+    verbose: bool = True,
+) -> TrainingReport:
+    """Train a rival; batches and options are those of `fit_density_regression`.
+
+    Parameters
+    ----------
+    model : Baseline
+        Trained in place.
+    train : iterable of batches
+        (x, y) or (x, y, weight), with y of the shape the model predicts: (batch, k) or (batch, k, ...).
+    held_out : iterable of batches, optional
+        Rows for early stopping. Without them training rows serve.
+    options : TrainingOptions, optional
+        How to train.
+    checkpoint_dir : path, optional
+        Keep the trained state there; the same fit run again takes it up. One folder for one fit.
+    fingerprint : str
+        Whatever else tells this fit from others; a checkpoint with another one is ignored.
+    verbose : bool
+        Show a progress bar, if there is a terminal to show it on.
+
+    Returns
+    -------
+    TrainingReport
+        Seconds, and the held-out loss over epochs.
+    """
+    options = options or TrainingOptions()
+    checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {model} {replace(options, device='')}")
+    report = TrainingReport({"train": 0.0})
+    model.to(find_device(options.device))
+    done, state = checkpoints.latest(steps=1)
+    if done:
+        model.load_state_dict(state)
+        model.eval()
+        return report
+    with StepProgress(verbose) as progress, timed(report, "train"):
+        model.begin(train)
+        report.history = model.fit(train, held_out, options, progress)
+        model.eval()
+        model.finish(train, train if held_out is None else held_out)
+        checkpoints.save(1, model.state_dict())
+    return report
+
+
+class BaselineRegressor(DeepRegressor):
+    """Skeleton of a rival as a scikit-learn regressor: one module, one training step.
+
+    A subclass names its module in `_network`.
+    """
+
+    model_: Baseline
+
+    @abstractmethod
+    def _network(self, encoder: nn.Module, features: int, targets: int) -> Baseline:
+        """The untrained module around an encoder with so many features."""
+
+    def _build(self, encoder: nn.Module, table: Table) -> Baseline:
+        return self._network(encoder, feature_width(encoder, table.x[:2]), table.y.shape[1])
+
+    def _train(self, model: Baseline, train: Table, held_out: Table, run: Run) -> TrainingReport:
+        return fit_baseline(
+            model,
+            train.batches(self._batch_size(len(train.x)), torch.Generator().manual_seed(run.seed)),
+            held_out.batches(CHUNK),
+            options=self._options(run.seed),
+            checkpoint_dir=self.checkpoint_dir,
+            fingerprint=run.fingerprint,
+            verbose=self.verbose,
+        )

@@ -1,0 +1,60 @@
+"""Methods that average several predictions: the moments of a mixture, and what an estimator makes of it."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.distributions import Categorical, MixtureSameFamily, Normal
+
+from density_regression.baselines.base import Baseline, BaselineRegressor
+from density_regression.head import Moments
+from density_regression.tables import Floats
+
+__all__ = ["SampledBaseline", "SampledRegressor", "mixture_moments"]
+
+
+def mixture_moments(members: Moments) -> Moments:
+    """Moments (...,) of an equal mixture of Gaussians with moments (M, ...) (`eq:sampling-based`).
+
+    The variance is the mean of the members' variances and the variance of their means. In logs: squares of far-away
+    predictions overflow.
+    """
+    means, log_stds = members
+    mean = means.mean(0)
+    disagreement = (means - mean).abs().clamp_min(torch.finfo(means.dtype).tiny).log()
+    log_variance = torch.cat([2.0 * log_stds, 2.0 * disagreement]).logsumexp(0) - math.log(len(means))
+    return Moments(mean, 0.5 * log_variance)
+
+
+class SampledBaseline(Baseline):
+    """A baseline whose prediction is a mixture of several Gaussians."""
+
+    @abstractmethod
+    def member_moments(self, x: Tensor) -> Moments:
+        """Moments of each member at inputs `x`, of shape (M, batch, k) or (M, batch, k, ...)."""
+
+    def moments(self, x: Tensor) -> Moments:
+        """Moments of the mixture, of shape (batch, k) or (batch, k, ...)."""
+        return mixture_moments(self.member_moments(x))
+
+
+class SampledRegressor(BaselineRegressor):
+    """A regressor around a `SampledBaseline`."""
+
+    model_: SampledBaseline
+
+    def predict_members(self, X: ArrayLike) -> tuple[Floats, Floats]:
+        """Means and standard deviations of the members, each (M, n) or (M, n, k), in the target's units."""
+        means, log_stds = self._apply(X, lambda x: tuple(part.movedim(0, 1) for part in self.model_.member_moments(x)))
+        mean, std = self._in_units(means, shift=True), self._in_units(np.exp(log_stds))
+        return np.moveaxis(mean, 1, 0), np.moveaxis(std, 1, 0)
+
+    def own_dist(self, X: ArrayLike) -> MixtureSameFamily:
+        """The mixture itself, in the target's units, of shape (n,) or (n, k), in float64."""
+        means, stds = (torch.from_numpy(np.moveaxis(part, 0, -1).copy()) for part in self.predict_members(X))
+        return MixtureSameFamily(Categorical(torch.ones_like(means)), Normal(means, stds))

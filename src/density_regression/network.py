@@ -1,0 +1,101 @@
+"""What every network here is: an encoder, whatever reads its features, and a Normal out of `forward`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+
+from density_regression._numeric import tame
+from density_regression.head import Moments
+
+__all__ = ["Features", "Network", "weighted_mean"]
+
+
+class Features(NamedTuple):
+    """Features z (n, D) with targets (n, k) and weights (n,), one row for every position."""
+
+    z: Tensor
+    y: Tensor
+    weight: Tensor
+
+
+class Network(nn.Module, ABC):
+    """Encoder f, and a head that turns each feature vector into the moments of a Gaussian.
+
+    A subclass says what the head makes of rows of features in `row_moments`; images and sequences, whose every
+    position has a feature vector of its own, are brought into rows and back here.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        Any module whose output has shape (batch, features) or, for sequences and images, (batch, features, ...).
+    features : int
+        Width of that output.
+    targets : int
+        Number k of targets.
+    """
+
+    def __init__(self, encoder: nn.Module, features: int, targets: int = 1) -> None:
+        super().__init__()
+        if features < 1 or targets < 1:
+            raise ValueError(f"features and targets must be at least 1, got {features} and {targets}.")
+        self.features = features
+        self.targets = targets
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Normal:
+        """Predictive distribution, of shape (batch, k) or (batch, k, ...)."""
+        mean, log_std = self.moments(x)
+        return Normal(mean, log_std.exp(), validate_args=False)
+
+    def moments(self, x: Tensor) -> Moments:
+        """Mean and log standard deviation, of the shape of `forward`."""
+        z = self.encode(x)
+        mean, log_std = self.row_moments(self.rows(z))
+        return Moments(self.positions(mean, z), self.positions(log_std, z))
+
+    @abstractmethod
+    def row_moments(self, z: Tensor) -> Moments:
+        """Moments (n, k) at features `z` (n, features)."""
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Features z, of shape (batch, features) or (batch, features, ...), always finite."""
+        z: Tensor = self.encoder(x)
+        if z.ndim < 2 or z.shape[1] != self.features:
+            raise ValueError(
+                f"The encoder returned shape {tuple(z.shape)}; expected (batch, {self.features}) or "
+                f"(batch, {self.features}, ...). Set features= to its width."
+            )
+        return tame(z)
+
+    def flat(self, x: Tensor, y: Tensor, weight: Tensor) -> Features:
+        """Features, targets and weights of a batch, one row for every position."""
+        z = self.encode(x)
+        expected = (len(z), self.targets, *z.shape[2:])
+        if y.shape != expected:
+            raise ValueError(f"Targets have shape {tuple(y.shape)}, the model predicts {expected}.")
+        if z.ndim == 2:
+            return Features(z, y, weight)
+        return Features(self.rows(z), self.rows(y), weight.repeat_interleave(z.shape[2:].numel()))
+
+    @staticmethod
+    def rows(values: Tensor) -> Tensor:
+        """From (batch, d, ...) to (n, d): one row for every position."""
+        return values if values.ndim == 2 else values.movedim(1, -1).flatten(0, -2)
+
+    @staticmethod
+    def positions(rows: Tensor, like: Tensor) -> Tensor:
+        """From (n, d) back to (batch, d, ...), positions as in `like`."""
+        return rows if like.ndim == 2 else rows.unflatten(0, (like.shape[0], *like.shape[2:])).movedim(-1, 1)
+
+
+def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
+    """Mean of `losses` (..., n) by `weight` (..., n) over the rows.
+
+    Rows may all weigh nothing in a mini-batch; it then counts for nothing.
+    """
+    return (losses * weight).sum(-1) / weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)
