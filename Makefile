@@ -26,8 +26,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## the cubic toy: prints a table, writes a figure to demo/
 	$(BIN)/density-regression demo --out demo
 
-test: install lint ## lint, then the tests with coverage
-	$(BIN)/pytest --cov --cov-report=term
+test: install lint ## lint, then the tests with coverage, in two processes
+	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: install ## style, format, types and the order of the layers
 	$(BIN)/ruff check .
@@ -41,10 +41,12 @@ format: install ## put the code into shape
 
 bench: install ## time and accuracy; UCI only if DENSITY_REGRESSION_DATA names its folder
 	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/ensemble.py
 ifdef DENSITY_REGRESSION_DATA
 	$(BIN)/python benchmarks/uci.py
+	$(BIN)/python benchmarks/rivals.py
 else
-	@echo "benchmarks/uci.py was not run: set DENSITY_REGRESSION_DATA to the folder with the UCI data."
+	@echo "The UCI benchmarks were not run: set DENSITY_REGRESSION_DATA to the folder with the data."
 endif
 
 docs: install ## build the site into site/, warnings are errors

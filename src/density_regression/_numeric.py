@@ -20,10 +20,27 @@ def tame(z: Tensor) -> Tensor:
 
     A finite input of 1e30 may leave an encoder as inf or NaN. Such a feature is as far from the training data
     as a number can say, so it is put there, and whatever follows stays finite. Half precision cannot hold the edge,
-    and is made single.
+    and is made single. Gradients pass as if nothing had been done.
     """
     z = z.float() if z.dtype == torch.float16 else z
+    # A gradient through both steps would cost more than the layers of a small network.
+    return _Tamed.apply(z) if z.requires_grad else _tamed(z)  # type: ignore[no-untyped-call]
+
+
+def _tamed(z: Tensor) -> Tensor:
     return torch.nan_to_num(z.clamp(-LARGE, LARGE), nan=LARGE)
+
+
+class _Tamed(torch.autograd.Function):
+    """`tame` with the gradient of the identity."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        return _tamed(z)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
 
 
 def smooth_clamp(value: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -26,11 +26,11 @@ from torch.distributions import Normal
 
 from density_regression.encoders import MLP
 from density_regression.loop import TrainingOptions, TrainingReport
-from density_regression.network import Network
+from density_regression.network import Predictor
 from density_regression.saving import SavedEstimator
 from density_regression.tables import Floats, Scaling, Table, split_rows
 
-__all__ = ["About", "DeepRegressor", "Run", "Settings"]
+__all__ = ["About", "Decomposition", "DeepRegressor", "Run", "Settings", "normal_scores"]
 
 CHUNK = 8192
 """Rows predicted at once, so that memory does not grow with the table."""
@@ -88,6 +88,16 @@ class Run(NamedTuple):
     pretrained: bool
 
 
+class Decomposition(NamedTuple):
+    """Standard deviations, in the target's units, of the two parts of the predictive variance.
+
+    The parts add up as variances: aleatoric^2 + epistemic^2 = std^2.
+    """
+
+    aleatoric: Floats
+    epistemic: Floats
+
+
 class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
     """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
 
@@ -130,7 +140,7 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
     """
 
     about: ClassVar[About]
-    model_: Network
+    model_: Predictor
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "encoder": [nn.Module, callable, None],
@@ -362,11 +372,9 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
 
     def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Floats:
         """Quantiles at `levels` (L,), each strictly between 0 and 1: an array (n, L) or (n, k, L)."""
-        probabilities = np.asarray(levels, dtype=np.float64)
-        if probabilities.ndim != 1 or not ((probabilities > 0) & (probabilities < 1)).all():
-            raise ValueError(f"levels must be a list of numbers strictly between 0 and 1, got {levels!r}.")
+        scores = normal_scores(levels)
         mean, std = self._mean_std(X)
-        return _finite(mean[..., None] + std[..., None] * ndtri(probabilities))
+        return _finite(mean[..., None] + std[..., None] * scores)
 
     def predict_dist(self, X: ArrayLike) -> Normal:
         """Predictive distribution in the target's units, of shape (n,) or (n, k), in float64."""
@@ -417,6 +425,15 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def normal_scores(levels: ArrayLike) -> Floats:
+    """Quantiles (L,) of the standard Normal at levels (L,), which are checked."""
+    probabilities = np.asarray(levels, dtype=np.float64)
+    if probabilities.ndim != 1 or not ((probabilities > 0) & (probabilities < 1)).all():
+        raise ValueError(f"levels must be a list of numbers strictly between 0 and 1, got {levels!r}.")
+    scores: Floats = ndtri(probabilities)
+    return scores
 
 
 def _finite(values: Floats) -> Floats:

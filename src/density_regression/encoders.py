@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["MLP", "feature_width"]
+__all__ = ["MLP", "ResidualMLP", "feature_width"]
 
 
 class MLP(nn.Sequential):
@@ -29,12 +30,53 @@ class MLP(nn.Sequential):
     """
 
     def __init__(self, inputs: int, hidden: Sequence[int] = (100, 100)) -> None:
-        if len(hidden) == 0 or not all(isinstance(width, Integral) and width >= 1 for width in hidden):
-            raise ValueError(f"hidden must be one or more positive whole numbers, got {hidden!r}.")
+        _check_widths(hidden)
         layers: list[nn.Module] = []
         for before, after in zip((inputs, *hidden), hidden, strict=False):
             layers += [nn.Linear(before, after), nn.ReLU()]
         super().__init__(*layers)
+
+
+class ResidualMLP(nn.Sequential):
+    """A linear layer, then residual blocks z + relu(W z + b); the last one's output is z.
+
+    Where |W| <= c < 1, a block keeps every distance within a factor 1 - c and 1 + c (Liu et al., 2020). Where two
+    widths differ there is nothing to add to, and a plain layer relu(W z + b) stands in for the block.
+
+    Parameters
+    ----------
+    inputs : int
+        Number of input columns.
+    hidden : sequence of int
+        Width of the linear layer and of each block.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ResidualMLP(3, (50, 50, 20))(torch.zeros(7, 3)).shape
+    torch.Size([7, 20])
+    """
+
+    def __init__(self, inputs: int, hidden: Sequence[int] = (100, 100)) -> None:
+        _check_widths(hidden)
+        layers: list[nn.Module] = [nn.Linear(inputs, hidden[0])]
+        for before, after in pairwise(hidden):
+            layers += [_Block(before)] if before == after else [nn.Linear(before, after), nn.ReLU()]
+        super().__init__(*layers)
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z + torch.relu(self.linear(z))
+
+
+def _check_widths(hidden: Sequence[int]) -> None:
+    if len(hidden) == 0 or not all(isinstance(width, Integral) and width >= 1 for width in hidden):
+        raise ValueError(f"hidden must be one or more positive whole numbers, got {hidden!r}.")
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar, NamedTuple, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from density_regression import density as densities
-from density_regression.base import CHUNK, About, DeepRegressor, Run, Settings
+from density_regression.base import CHUNK, About, Decomposition, DeepRegressor, Run, Settings
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
 from density_regression.encoders import feature_width
 from density_regression.head import HEADS
@@ -22,7 +22,7 @@ from density_regression.persistence import InvalidModelError
 from density_regression.tables import Floats, Table
 from density_regression.training import TrainingReport, fit_density_regression
 
-__all__ = ["Decomposition", "DensityRegressor"]
+__all__ = ["DensityRegressor"]
 
 LEVELS = 1001
 """Most held-out log-densities kept, as quantiles, for `familiarity`."""
@@ -33,16 +33,6 @@ SAVED: dict[str, type[Density] | type[Tempering]] = {
     if isinstance(part, type) and issubclass(part, Density | Tempering)
 }
 """Every class of density and tempering that a saved model may name."""
-
-
-class Decomposition(NamedTuple):
-    """Standard deviations, in the target's units, of the two parts of the predictive variance.
-
-    The parts add up as variances: aleatoric^2 + epistemic^2 = std^2.
-    """
-
-    aleatoric: Floats
-    epistemic: Floats
 
 
 class DensityRegressor(DeepRegressor):

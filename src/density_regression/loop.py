@@ -106,6 +106,13 @@ class TensorBatches:
     def __len__(self) -> int:
         return self._batches
 
+    def alone(self, member: int) -> TensorBatches:
+        """The batches of one member of an ensemble."""
+        generator = self._generator
+        if generator is not None and not isinstance(generator, torch.Generator):
+            generator = generator[member]
+        return TensorBatches(*self.rows, self.batch_size, generator)
+
     def rewind(self) -> None:
         """Begin the sequence of shuffles anew."""
         generators = [self._generator] if isinstance(self._generator, torch.Generator) else self._generator or []

@@ -12,7 +12,7 @@ from torch.distributions import Normal
 from density_regression._numeric import tame
 from density_regression.head import Moments
 
-__all__ = ["Features", "Network", "weighted_mean"]
+__all__ = ["Features", "Network", "Predictor", "weighted_mean"]
 
 
 class Features(NamedTuple):
@@ -23,7 +23,32 @@ class Features(NamedTuple):
     weight: Tensor
 
 
-class Network(nn.Module, ABC):
+class Predictor(nn.Module, ABC):
+    """A module whose forward returns a Normal.
+
+    Parameters
+    ----------
+    targets : int
+        Number k of targets.
+    """
+
+    def __init__(self, targets: int = 1) -> None:
+        super().__init__()
+        if targets < 1:
+            raise ValueError(f"targets must be at least 1, got {targets}.")
+        self.targets = targets
+
+    def forward(self, x: Tensor) -> Normal:
+        """Predictive distribution, of shape (batch, k) or (batch, k, ...)."""
+        mean, log_std = self.moments(x)
+        return Normal(mean, log_std.exp(), validate_args=False)
+
+    @abstractmethod
+    def moments(self, x: Tensor) -> Moments:
+        """Mean and log standard deviation, of the shape of `forward`."""
+
+
+class Network(Predictor):
     """Encoder f, and a head that turns each feature vector into the moments of a Gaussian.
 
     A subclass says what the head makes of rows of features in `row_moments`; images and sequences, whose every
@@ -40,17 +65,11 @@ class Network(nn.Module, ABC):
     """
 
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1) -> None:
-        super().__init__()
-        if features < 1 or targets < 1:
-            raise ValueError(f"features and targets must be at least 1, got {features} and {targets}.")
+        super().__init__(targets)
+        if features < 1:
+            raise ValueError(f"features must be at least 1, got {features}.")
         self.features = features
-        self.targets = targets
         self.encoder = encoder
-
-    def forward(self, x: Tensor) -> Normal:
-        """Predictive distribution, of shape (batch, k) or (batch, k, ...)."""
-        mean, log_std = self.moments(x)
-        return Normal(mean, log_std.exp(), validate_args=False)
 
     def moments(self, x: Tensor) -> Moments:
         """Mean and log standard deviation, of the shape of `forward`."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from density_regression._numeric import FittedModule
 from density_regression.loop import TrainingReport
-from density_regression.network import Network
+from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, write_model
 from density_regression.tables import Scaling, Table
 
@@ -37,7 +37,7 @@ class SavedEstimator(BaseEstimator):
     x_scaling_: Scaling
     y_scaling_: Scaling
     target_shape_: tuple[int, ...]
-    model_: Network
+    model_: Predictor
     fitted_params_: dict[str, Any]
     own_encoder_: bool
     report_: TrainingReport
@@ -47,7 +47,7 @@ class SavedEstimator(BaseEstimator):
         """The encoder for so many columns."""
 
     @abstractmethod
-    def _build(self, encoder: nn.Module, table: Table) -> Network:
+    def _build(self, encoder: nn.Module, table: Table) -> Predictor:
         """The untrained module, for rows like those of `table`."""
 
     def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -88,6 +88,10 @@ class SavedEstimator(BaseEstimator):
         }
         write_model(folder, config, {**self.model_.state_dict(), **self._extra_tensors()})
 
+    def _networks(self) -> int:
+        """How many networks of layers `hidden` the module holds."""
+        return 1
+
     def _extra_tensors(self) -> dict[str, Tensor]:
         """Learnt state outside the module."""
         return {}
@@ -124,7 +128,8 @@ class SavedEstimator(BaseEstimator):
         tensors = dict(tensors)
         # Before anything is built: a few digits could otherwise ask for more memory than there is.
         widths = (columns, *self.hidden) if encoder is None else ()
-        if sum((before + 1) * after for before, after in pairwise(widths)) > sum(t.numel() for t in tensors.values()):
+        needed = self._networks() * sum((before + 1) * after for before, after in pairwise(widths))
+        if needed > sum(tensor.numel() for tensor in tensors.values()):
             raise InvalidModelError(f"The saved weights are too few for layers of widths {self.hidden}.")
         self._take_extra_tensors(tensors)
         shape = Table(torch.zeros(2, columns), torch.zeros(2, targets), torch.ones(2))

@@ -65,8 +65,10 @@ class Table(NamedTuple):
     y: Tensor
     weight: Tensor
 
-    def batches(self, batch_size: int, generator: torch.Generator | None = None) -> TensorBatches:
-        """Batches of these rows, shuffled if a generator is given."""
+    def batches(
+        self, batch_size: int, generator: torch.Generator | list[torch.Generator] | None = None
+    ) -> TensorBatches:
+        """Batches of these rows, shuffled if a generator is given, or several for several members."""
         return TensorBatches(*self, batch_size, generator)
 
     @classmethod

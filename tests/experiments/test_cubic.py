@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from density_regression.experiments.cubic import METHODS, CubicResult, draw, run_cubic
+from density_regression.experiments.cubic import METHODS, TEMPERINGS, CubicResult, draw, run_cubic
 
 SEEDS = range(10)
 GRID = np.linspace(-7, 7, 281)
@@ -50,12 +50,14 @@ def test_seeds_differ(results: list[CubicResult]) -> None:
     assert len({result.figures["NLL inside"] for result in results}) == len(results)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*TEMPERINGS, *METHODS])
 def test_every_method_runs(method: str) -> None:
     result = run_cubic(method, 0, GRID[::40], epochs=2, hidden=(8,))
     assert result.method == method
     assert result.mean.shape == result.std.shape == (8,)
-    assert list(result.seconds) == ["pretrain", "fit_density", "refit_head"]
+    ours = method in TEMPERINGS or method == "Density-Regression"
+    assert list(result.seconds) == (["pretrain", "fit_density", "refit_head"] if ours else ["train"])
+    assert result.figures["std(7) / std(0)"] > 0
     assert np.isfinite(list(result.figures.values())).all()
     again = run_cubic(method, 0, GRID[::40], epochs=2, hidden=(8,))
     assert again.figures == result.figures
@@ -63,6 +65,11 @@ def test_every_method_runs(method: str) -> None:
 
 def test_the_figure_is_drawn_for_any_number_of_methods(tmp_path: Path) -> None:
     result = run_cubic("exact", 1, GRID, epochs=1, hidden=(4,))
-    for count in (1, 2):
+    for count in (1, 2, 11):
         draw([result] * count, GRID, 1, tmp_path / f"{count}.png")
         assert (tmp_path / f"{count}.png").stat().st_size > 10_000
+
+
+def test_there_are_eleven_methods() -> None:
+    assert len(METHODS) == 11
+    assert next(iter(METHODS)) == "Density-Regression"

@@ -13,15 +13,35 @@ from density_regression._progress import StepProgress
 from density_regression.base import CHUNK, DeepRegressor, Run
 from density_regression.encoders import feature_width
 from density_regression.loop import Batches, TrainingOptions, TrainingReport, find_device, optimise, timed
-from density_regression.network import Network, weighted_mean
+from density_regression.network import Network, Predictor, weighted_mean
 from density_regression.persistence import Checkpoints
 from density_regression.tables import Table
 
-__all__ = ["Baseline", "BaselineRegressor", "fit_baseline"]
+__all__ = ["Baseline", "BaselineRegressor", "Objective", "Rival", "fit_baseline"]
 
 
-class Baseline(Network):
-    """A network with a loss of its own; train it with `fit_baseline`."""
+class Rival(Predictor):
+    """A module that brings its own loss; train it with `fit_baseline`."""
+
+    @abstractmethod
+    def loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Mean loss of a batch, in training; out of it, what early stopping looks at."""
+
+    def begin(self, train: Batches) -> None:
+        """Learn what must be known before the first step."""
+
+    def fit(
+        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
+    ) -> list[float]:
+        """Minimise the loss; returns it after each epoch, on the held-out rows if there are any."""
+        return optimise(Objective(self), train, held_out, options, progress, name="network")
+
+    def finish(self, train: Batches, held_out: Batches) -> None:
+        """Learn what the loss does not teach, once the weights are final."""
+
+
+class Baseline(Network, Rival):
+    """A rival that reads the features of one encoder, row by row."""
 
     @abstractmethod
     def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
@@ -36,30 +56,21 @@ class Baseline(Network):
         rows = self.flat(x, y, weight)
         return weighted_mean(self.row_losses(rows.z, rows.y), rows.weight) + self.penalty()
 
-    def begin(self, train: Batches) -> None:
-        """Learn what must be known before the first step."""
 
-    def fit(
-        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
-    ) -> list[float]:
-        """Minimise the loss; returns it after each epoch, on the held-out rows if there are any."""
-        return optimise(_Objective(self), train, held_out, options, progress, name="network")
+class Objective(nn.Module):
+    """The loss of a rival, as `optimise` wants it."""
 
-    def finish(self, train: Batches, held_out: Batches) -> None:
-        """Learn what the loss does not teach, once the weights are final."""
-
-
-class _Objective(nn.Module):
-    def __init__(self, model: Baseline) -> None:
+    def __init__(self, model: Rival) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Mean loss of a batch."""
         return self.model.loss(x, y, weight)
 
 
 def fit_baseline(
-    model: Baseline,
+    model: Rival,
     train: Batches,
     held_out: Batches | None = None,
     *,
@@ -72,7 +83,7 @@ def fit_baseline(
 
     Parameters
     ----------
-    model : Baseline
+    model : Rival
         Trained in place.
     train : iterable of batches
         (x, y) or (x, y, weight), with y of the shape the model predicts: (batch, k) or (batch, k, ...).
@@ -116,22 +127,26 @@ class BaselineRegressor(DeepRegressor):
     A subclass names its module in `_network`.
     """
 
-    model_: Baseline
+    model_: Rival
 
     @abstractmethod
-    def _network(self, encoder: nn.Module, features: int, targets: int) -> Baseline:
+    def _network(self, encoder: nn.Module, features: int, targets: int) -> Rival:
         """The untrained module around an encoder with so many features."""
 
-    def _build(self, encoder: nn.Module, table: Table) -> Baseline:
+    def _build(self, encoder: nn.Module, table: Table) -> Rival:
         return self._network(encoder, feature_width(encoder, table.x[:2]), table.y.shape[1])
 
-    def _train(self, model: Baseline, train: Table, held_out: Table, run: Run) -> TrainingReport:
+    def _train(self, model: Rival, train: Table, held_out: Table, run: Run) -> TrainingReport:
         return fit_baseline(
             model,
-            train.batches(self._batch_size(len(train.x)), torch.Generator().manual_seed(run.seed)),
+            train.batches(self._batch_size(len(train.x)), self._shuffles(run.seed)),
             held_out.batches(CHUNK),
             options=self._options(run.seed),
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=run.fingerprint,
             verbose=self.verbose,
         )
+
+    def _shuffles(self, seed: int) -> torch.Generator | list[torch.Generator]:
+        """Where the order of the training rows comes from."""
+        return torch.Generator().manual_seed(seed)

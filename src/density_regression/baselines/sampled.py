@@ -11,28 +11,28 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
-from density_regression.baselines.base import Baseline, BaselineRegressor
+from density_regression.baselines.base import Baseline, BaselineRegressor, Rival
 from density_regression.head import Moments
 from density_regression.tables import Floats
 
-__all__ = ["SampledBaseline", "SampledRegressor", "mixture_moments"]
+__all__ = ["Sampled", "SampledBaseline", "SampledRegressor", "mixture_moments"]
 
 
 def mixture_moments(members: Moments) -> Moments:
     """Moments (...,) of an equal mixture of Gaussians with moments (M, ...) (`eq:sampling-based`).
 
     The variance is the mean of the members' variances and the variance of their means. In logs: squares of far-away
-    predictions overflow.
+    predictions overflow. In float64: the order in which torch adds up members depends on the number of rows.
     """
-    means, log_stds = members
+    means, log_stds = (part.double() for part in members)
     mean = means.mean(0)
     disagreement = (means - mean).abs().clamp_min(torch.finfo(means.dtype).tiny).log()
     log_variance = torch.cat([2.0 * log_stds, 2.0 * disagreement]).logsumexp(0) - math.log(len(means))
-    return Moments(mean, 0.5 * log_variance)
+    return Moments(mean.to(members.mean), (0.5 * log_variance).to(members.log_std))
 
 
-class SampledBaseline(Baseline):
-    """A baseline whose prediction is a mixture of several Gaussians."""
+class Sampled(Rival):
+    """A rival whose prediction is a mixture of several Gaussians."""
 
     @abstractmethod
     def member_moments(self, x: Tensor) -> Moments:
@@ -43,10 +43,14 @@ class SampledBaseline(Baseline):
         return mixture_moments(self.member_moments(x))
 
 
-class SampledRegressor(BaselineRegressor):
-    """A regressor around a `SampledBaseline`."""
+class SampledBaseline(Sampled, Baseline):
+    """One that reads the features of one encoder."""
 
-    model_: SampledBaseline
+
+class SampledRegressor(BaselineRegressor):
+    """A regressor around a `Sampled` module."""
+
+    model_: Sampled
 
     def predict_members(self, X: ArrayLike) -> tuple[Floats, Floats]:
         """Means and standard deviations of the members, each (M, n) or (M, n, k), in the target's units."""

@@ -7,25 +7,31 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from density_regression import metrics
+from density_regression.base import DeepRegressor
 from density_regression.datasets import make_cubic
 from density_regression.estimator import DensityRegressor
 from density_regression.plots import predictive_band
+from density_regression.registry import methods
 
-__all__ = ["METHODS", "CubicResult", "draw", "run_cubic"]
+__all__ = ["METHODS", "TEMPERINGS", "CubicResult", "draw", "run_cubic"]
 
 NOISE: Final = 3.0
 EDGE: Final = 4.0
 FAR: Final = 7.0
 
-METHODS: Final[dict[str, dict[str, Any]]] = {
-    "robust (default)": {"tempering": "robust"},
-    "exact": {"tempering": "exact"},
-    "rescaled": {"tempering": "rescaled"},
-    "no density": {"density": None},
+TEMPERINGS: Final[dict[str, DeepRegressor]] = {
+    "robust (default)": DensityRegressor(tempering="robust"),
+    "exact": DensityRegressor(tempering="exact"),
+    "rescaled": DensityRegressor(tempering="rescaled"),
+    "no density": DensityRegressor(density=None),
 }
-"""What is compared: three temperings, and the same Gaussian network without a density."""
+"""The demo's first page: three temperings, and the same Gaussian network without a density."""
+
+METHODS: Final[dict[str, DeepRegressor]] = {method.name: method.estimator() for method in methods()}
+"""Its second page: every method there is, as it comes."""
 
 Floats = NDArray[np.float64]
 
@@ -46,16 +52,16 @@ def run_cubic(method: str, seed: int, grid: Floats, **params: Any) -> CubicResul
     Parameters
     ----------
     method : str
-        A name in `METHODS`.
+        A name in `TEMPERINGS` or `METHODS`.
     seed : int
         Seed of data and estimator.
     grid : array of shape (n,)
         Where to predict for the figure.
     **params
-        Parameters of `DensityRegressor`.
+        Parameters of the estimator.
     """
     X, y = make_cubic(n=1000, low=-EDGE, high=EDGE, noise=NOISE, random_state=seed)
-    regressor = DensityRegressor(random_state=seed, n_threads=1, **METHODS[method], **params).fit(X, y)
+    regressor = clone((TEMPERINGS | METHODS)[method]).set_params(random_state=seed, n_threads=1, **params).fit(X, y)
     X_test, y_test = make_cubic(n=3500, low=-FAR, high=FAR, noise=NOISE, random_state=seed + 1_000_000)
     mean, std = regressor.predict(X_test, return_std=True)
     inside = np.abs(X_test[:, 0]) <= EDGE
@@ -69,23 +75,37 @@ def run_cubic(method: str, seed: int, grid: Floats, **params: Any) -> CubicResul
         figures[f"coverage {where}"] = metrics.coverage(true, *law, level=0.95)
     curve = X_test[~inside, 0] ** 3
     figures["curve coverage outside"] = metrics.coverage(curve, mean[~inside], std[~inside], level=0.95)
+    center, *ends = regressor.predict([[0.0], [-FAR], [FAR]], return_std=True)[1]
+    figures["std(7) / std(0)"] = float(np.mean(ends) / center)
     along = regressor.predict(grid[:, None], return_std=True)
     return CubicResult(method, figures, regressor.report_.seconds, *along)
 
 
-def draw(results: list[CubicResult], grid: Floats, seed: int, path: Path) -> None:
+def draw(results: list[CubicResult], grid: Floats, seed: int, path: Path, columns: int = 4) -> None:
     """Write the figure: one panel a method, bands of one to three standard deviations."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     X, y = make_cubic(n=1000, low=-EDGE, high=EDGE, noise=NOISE, random_state=seed)
-    figure = Figure(figsize=(4 * len(results), 4.2), layout="constrained")
+    columns = min(columns, len(results))
+    rows = -(-len(results) // columns)
+    figure = Figure(figsize=(4 * columns, 3.6 * rows + 0.6), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(results), sharex=True, sharey=True, squeeze=False)[0]
-    for ax, result in zip(panels, results, strict=True):
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for ax, result in zip(panels, results, strict=False):
         predictive_band(ax, grid, result.mean, result.std, x_train=X, y_train=y, y_true=grid**3)
-        ax.set(title=result.method, xlabel="x", ylim=(-400, 400), xlim=(-FAR, FAR))
-    panels[0].set_ylabel("y")
+        ax.set(title=result.method, ylim=(-400, 400), xlim=(-FAR, FAR))
+        ratio = result.figures["std(7) / std(0)"]
+        ax.text(0.04, 0.95, f"std(7) / std(0) = {ratio:.3g}", transform=ax.transAxes, va="top", zorder=6)
+    for ax in panels[len(results) :]:
+        ax.remove()
+    for column in range(columns):
+        # The lowest panel of a column may be in the last row but one.
+        lowest = panels[max(range(column, len(results), columns))]
+        lowest.set_xlabel("x")
+        lowest.tick_params(labelbottom=True)
+    for ax in panels[: len(results) : columns]:
+        ax.set_ylabel("y")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=130 if rows == 1 else 100)

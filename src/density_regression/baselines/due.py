@@ -1,0 +1,355 @@
+"""DUE: a sparse variational Gaussian process, on a spectrally normalised encoder."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from numbers import Integral
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Unpack
+
+import torch
+from sklearn.cluster import KMeans
+from sklearn.utils._param_validation import Interval, StrOptions
+from torch import Tensor, nn
+
+from density_regression.base import About, Settings
+from density_regression.baselines.gaussian import gaussian_nll
+from density_regression.baselines.spectral import SpectralBaseline, SpectralRegressor, mean_distance
+from density_regression.head import Moments
+from density_regression.loop import Batches
+from density_regression.network import Features
+
+__all__ = ["DUENetwork", "DUERegressor", "Posterior", "SparseGP"]
+
+MOST_POINTS: Final = 2**10
+"""Most inducing points: a saved model may ask for any number, and their covariance has its square."""
+
+JITTER: Final = 1e-6
+"""Added to the variance at inducing points, which may coincide."""
+
+
+class Posterior(NamedTuple):
+    """What prediction needs of q(u): with k = k(z, Z), the mean is c + k a and the variance k(z, z) - k B k^T."""
+
+    a: Tensor
+    B: Tensor
+
+
+class SparseGP(nn.Module):
+    """Independent sparse variational Gaussian processes, one for each target (Hensman et al., 2015).
+
+    gpytorch's modules hold and constrain all parameters, in float64. What training and prediction ask of them is
+    worked out here in closed form, several times faster than through lazy covariances, and row by row: gpytorch
+    centres its distances at the mean of the batch.
+
+    Parameters
+    ----------
+    features : int
+        Width of z.
+    targets : int
+        Number k of targets; all have the same inducing points.
+    n_inducing : int
+        Number M of inducing points Z.
+    kernel : {"rbf", "matern"}
+        RBF, or Matern with smoothness 5/2.
+    """
+
+    def __init__(
+        self, features: int, targets: int = 1, n_inducing: int = 20, kernel: Literal["rbf", "matern"] = "rbf"
+    ) -> None:
+        super().__init__()
+        gpytorch = _gpytorch()
+        if not 1 <= n_inducing <= MOST_POINTS:
+            raise ValueError(f"n_inducing must lie between 1 and {MOST_POINTS}, got {n_inducing}.")
+        kernels = {"rbf": gpytorch.kernels.RBFKernel, "matern": gpytorch.kernels.MaternKernel}
+        if kernel not in kernels:
+            raise ValueError(f'kernel must be "rbf" or "matern", got {kernel!r}.')
+        self.kernel = kernel
+        batch = torch.Size([targets])
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=batch)
+        self.covar_module = gpytorch.kernels.ScaleKernel(kernels[kernel](batch_shape=batch), batch_shape=batch)
+        self.likelihood = gpytorch.likelihoods.GaussianLikelihood(
+            batch_shape=batch, noise_constraint=gpytorch.constraints.GreaterThan(1e-6)
+        )
+        distribution = gpytorch.variational.CholeskyVariationalDistribution(n_inducing, batch)
+        self.variational_strategy = gpytorch.variational.VariationalStrategy(
+            self, torch.randn(n_inducing, features), distribution, jitter_val=JITTER
+        )
+        # gpytorch would start q(u) anew when it is first called.
+        self.variational_strategy.variational_params_initialized.fill_(1)
+        self.double()
+
+    def forward(self, z: Tensor) -> Any:
+        """The prior at `z` (n, features), as gpytorch asks for it."""
+        return _gpytorch().distributions.MultivariateNormal(self.mean_module(z), self.covar_module(z))
+
+    @property
+    def points(self) -> Tensor:
+        """Inducing points Z (M, features)."""
+        points: Tensor = self.variational_strategy.inducing_points
+        return points
+
+    @property
+    def scale(self) -> Tensor:
+        """Prior variance (k,)."""
+        scale: Tensor = self.covar_module.outputscale
+        return scale
+
+    @property
+    def noise(self) -> Tensor:
+        """Variance (k,) of the noise."""
+        noise: Tensor = self.likelihood.noise
+        return noise.squeeze(-1)
+
+    def covariance(self, z: Tensor) -> Tensor:
+        """Prior covariance k(z, Z) (k, n, M) of `z` (n, features), in float64, and the inducing points."""
+        z, points = z.double(), self.points
+        squared = z.square().sum(1)[:, None] + points.square().sum(1) - 2.0 * z @ points.T
+        # Rounding may leave less than nothing, and a root has no slope at nothing.
+        squared = squared.clamp_min(1e-15) / self.covar_module.base_kernel.lengthscale.square()
+        return self.scale[:, None, None] * _correlation(squared, self.kernel)
+
+    def posterior(self) -> Posterior:
+        r"""q(u) as prediction needs it, from the whitened mean m and root R of the covariance.
+
+        With :math:`L L^\top = k(Z, Z)`: :math:`a = L^{-\top} m` and :math:`B = L^{-\top} (I - R R^\top) L^{-1}`.
+        """
+        mean, root = self._whitened()
+        inverse = self._inverse_root()
+        inner = inverse.mT @ root
+        return Posterior((inverse.mT @ mean[..., None]).squeeze(-1), inverse.mT @ inverse - inner @ inner.mT)
+
+    def moments(self, z: Tensor, posterior: Posterior) -> tuple[Tensor, Tensor]:
+        """Mean and variance, without the noise, each (n, k), at `z` (n, features)."""
+        covariance = self.covariance(z)
+        mean = self.mean_module.constant[:, None] + (covariance @ posterior.a[..., None]).squeeze(-1)
+        variance = self.scale[:, None] - ((covariance @ posterior.B) * covariance).sum(-1)
+        return mean.T, variance.clamp_min(0.0).T
+
+    def kl(self) -> Tensor:
+        """KL divergence of q(u) from the prior, summed over targets."""
+        mean, root = self._whitened()
+        log_determinant = 2.0 * root.diagonal(dim1=-2, dim2=-1).abs().log().sum()
+        return 0.5 * (mean.square().sum() + root.square().sum() - mean.numel() - log_determinant)
+
+    @torch.no_grad()
+    def start(self, z: Tensor) -> None:
+        """Begin with inducing points at the k-means of `z` (n, features) and their mean distance as length scale."""
+        distinct = z.double().unique(dim=0)
+        count = len(self.points)
+        if len(distinct) > count:
+            seed = int(torch.randint(2**31 - 1, ()))
+            means = KMeans(count, n_init=1, random_state=seed).fit(z.double().cpu().numpy()).cluster_centers_
+            self.points.copy_(torch.from_numpy(means))
+        else:
+            self.points.copy_(distinct[torch.arange(count, device=z.device) % len(distinct)])
+        self.covar_module.base_kernel.lengthscale = mean_distance(z)
+        self.covar_module.outputscale = 1.0
+        self.likelihood.noise = 0.5
+
+    @torch.no_grad()
+    def condition(self, z: Tensor, y: Tensor, weight: Tensor) -> None:
+        r"""Take the q(u) that is best for rows `z` (n, features), `y` (n, k) and `weight` (n,) (Titsias, 2009).
+
+        Whitened, with :math:`A = L^{-1} k(Z, z)` and diagonal W: of covariance :math:`S = (I + A W A^\top / s^2)^{-1}`
+        and mean :math:`S A W (y - c) / s^2` for noise :math:`s^2`. From a q(u) that knows nothing, training may rest
+        where all is noise.
+        """
+        q: Any = self.variational_strategy._variational_distribution
+        whitened = self._inverse_root() @ self.covariance(z).mT
+        scaled = whitened * (weight.double() / self.noise[:, None])[:, None, :]
+        identity = torch.eye(len(self.points), dtype=torch.float64, device=z.device)
+        covariance = torch.cholesky_inverse(torch.linalg.cholesky(identity + scaled @ whitened.mT))
+        center = y.double().T - self.mean_module.constant[:, None]
+        q.variational_mean.copy_((covariance @ (scaled @ center[..., None])).squeeze(-1))
+        q.chol_variational_covar.copy_(torch.linalg.cholesky(covariance))
+
+    def _whitened(self) -> tuple[Tensor, Tensor]:
+        """Mean (k, M) of q(u) and root (k, M, M) of its covariance, where the prior is standard normal."""
+        q: Any = self.variational_strategy._variational_distribution
+        return q.variational_mean, q.chol_variational_covar.tril()
+
+    def _inverse_root(self) -> Tensor:
+        """L^-1 (k, M, M) for the Cholesky root L of the prior covariance of u."""
+        identity = torch.eye(len(self.points), dtype=self.points.dtype, device=self.points.device)
+        root, failed = torch.linalg.cholesky_ex(self.covariance(self.points) + JITTER * identity)
+        # A loss that is not a number tells the training that it has diverged; an error would say something else.
+        root = root.masked_fill(failed[:, None, None] != 0, math.nan)
+        inverse: Tensor = torch.linalg.solve_triangular(root, identity.expand_as(root), upper=False)
+        return inverse
+
+
+def _correlation(squared: Tensor, kernel: str) -> Tensor:
+    if kernel == "rbf":
+        return torch.exp(-0.5 * squared)
+    distance = (5.0 * squared).sqrt()
+    return (1.0 + distance + distance.square() / 3.0) * torch.exp(-distance)
+
+
+class DUENetwork(SpectralBaseline):
+    """Deterministic uncertainty estimation (van Amersfoort et al., 2022): deep kernel learning that keeps distances.
+
+    Encoder and Gaussian process are learnt together by the evidence lower bound: the expected log-likelihood of the
+    training rows, less the KL divergence of q(u) from its prior, KL / N for N rows. Early stopping looks at the
+    likelihood of the held-out rows under the prediction.
+
+    Several targets share the encoder and the inducing points, and are independent given these. Where the encoder
+    returns positions (images, sequences), each is a row of its own; the paper has no such use.
+
+    Parameters
+    ----------
+    encoder, features, targets
+        See `Network`.
+    n_inducing, kernel
+        See `SparseGP`.
+    spectral_bound : float
+        See `SpectralBaseline`.
+    """
+
+    a: Tensor
+    B: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        features: int,
+        targets: int = 1,
+        *,
+        n_inducing: int = 20,
+        kernel: Literal["rbf", "matern"] = "rbf",
+        spectral_bound: float = 0.95,
+    ) -> None:
+        super().__init__(encoder, features, targets, spectral_bound=spectral_bound)
+        self.gp = SparseGP(features, targets, n_inducing, kernel)
+        # Nothing is known until `finish`, and what is predicted is the prior.
+        self.register_buffer("a", torch.zeros(targets, n_inducing, dtype=torch.float64))
+        self.register_buffer("B", torch.zeros(targets, n_inducing, n_inducing, dtype=torch.float64))
+
+    def row_moments(self, z: Tensor) -> Moments:
+        """Moments (n, k) of the predictive, noise included, at features `z` (n, features)."""
+        return self._noisy(*self.gp.moments(z, Posterior(self.a, self.B)))
+
+    def row_variance(self, z: Tensor) -> Tensor:
+        """Variance (n, k) of the Gaussian process, without the noise, at features `z` (n, features)."""
+        return self.gp.moments(z, Posterior(self.a, self.B))[1]
+
+    def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
+        """Minus the expected log-likelihood (n,) while training, that of the prediction out of it; over targets."""
+        mean, variance = self.gp.moments(z, self.gp.posterior())
+        if not self.training:
+            return gaussian_nll(self._noisy(mean, variance), y).to(y.dtype)
+        noise = self.gp.noise
+        losses = 0.5 * ((2.0 * math.pi * noise).log() + ((y - mean).square() + variance) / noise)
+        return losses.mean(1).to(y.dtype)
+
+    def penalty(self) -> Tensor | float:
+        """KL divergence for one training row and one target; the held-out loss is without."""
+        return self.gp.kl() / (self.total_weight * self.targets) if self.training else 0.0
+
+    def start(self, rows: Features) -> None:
+        """Begin with the k-means and distances of the features, and with what they say of their targets."""
+        z, y, weight = rows
+        self.gp.start(z)
+        # As many rows as there are in all: what is seen of them stands for the rest.
+        self.gp.condition(z, y, weight * (self.total_weight / weight.sum()))
+
+    @torch.no_grad()
+    def finish(self, train: Batches, held_out: Batches) -> None:
+        """Leave plain weights within their bound, and work out what prediction needs of q(u)."""
+        super().finish(train, held_out)
+        a, B = self.gp.posterior()
+        self.a.copy_(a)
+        self.B.copy_(B)
+
+    def _noisy(self, mean: Tensor, variance: Tensor) -> Moments:
+        return Moments(mean, 0.5 * (variance + self.gp.noise).log())
+
+
+class DUERegressor(SpectralRegressor):
+    """DUE (van Amersfoort et al., 2022): sparse Gaussian process on a spectrally normalised residual network.
+
+    Needs gpytorch: ``pip install density-regression[gp]``. Several targets work; they share the encoder and the
+    inducing points.
+
+    Parameters
+    ----------
+    n_inducing : int
+        Number of inducing points.
+    kernel : {"rbf", "matern"}
+        RBF, or Matern with smoothness 5/2.
+    spectral_bound : float
+        Largest singular value of each layer's weight matrix (of a convolution: of its reshaped kernel). The paper's
+        0.95 keeps residual blocks from folding.
+    hidden : sequence of int
+        Widths of the residual network. One more than elsewhere, since the first of its layers is linear.
+    epochs, patience : int
+        Fewer than elsewhere: a step takes about three times as long as the Gaussian network's.
+    learning_rate : float
+        Of AdamW; lower than elsewhere, lest features leave their inducing points behind.
+    weight_decay : float
+        Of AdamW, for everything that is learnt, inducing points and variances too. None by default: the bound and
+        the prior are in its place.
+    **settings
+        See `DeepRegressor`; with `encoder=None` the network is a `ResidualMLP`.
+
+    Examples
+    --------
+    >>> from density_regression.baselines import DUERegressor
+    >>> from density_regression.datasets import make_cubic
+    >>> X, y = make_cubic(n=200, random_state=0)
+    >>> reg = DUERegressor(epochs=5, random_state=0).fit(X, y)
+    >>> near, far = reg.score_samples([[0.0], [40.0]])
+    >>> bool(near > far)
+    True
+    """
+
+    about = About("DUE", "van Amersfoort et al., 2022", needs_prior=True)
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SpectralRegressor._parameter_constraints,
+        "n_inducing": [Interval(Integral, 1, MOST_POINTS, closed="both")],
+        "kernel": [StrOptions({"rbf", "matern"})],
+    }
+
+    def __init__(  # type: ignore[misc]
+        self,
+        *,
+        n_inducing: int = 20,
+        kernel: Literal["rbf", "matern"] = "rbf",
+        spectral_bound: float = 0.95,
+        hidden: tuple[int, ...] = (100, 100, 100),
+        epochs: int = 200,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 0.0,
+        patience: int | None = 30,
+        **settings: Unpack[Settings],
+    ) -> None:
+        super().__init__(
+            spectral_bound=spectral_bound,
+            hidden=hidden,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            patience=patience,
+            **settings,
+        )
+        self.n_inducing = n_inducing
+        self.kernel = kernel
+
+    def _network(self, encoder: nn.Module, features: int, targets: int) -> DUENetwork:
+        return DUENetwork(
+            encoder,
+            features,
+            targets,
+            n_inducing=self.n_inducing,
+            kernel=self.kernel,
+            spectral_bound=self.spectral_bound,
+        )
+
+
+def _gpytorch() -> Any:
+    try:
+        return importlib.import_module("gpytorch")
+    except ImportError as error:
+        message = "DUE needs gpytorch, which is not installed: pip install density-regression[gp]"
+        raise ImportError(message) from error

@@ -1,0 +1,198 @@
+"""Deep Ensembles: several Gaussian networks, trained at once as one batched computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self, Unpack
+
+import torch
+from sklearn.utils._param_validation import Interval
+from torch import Tensor, nn
+
+from density_regression._numeric import tame
+from density_regression._progress import StepProgress
+from density_regression.base import About, Settings
+from density_regression.baselines.base import Objective
+from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll, split_moments
+from density_regression.baselines.sampled import Sampled, SampledRegressor
+from density_regression.baselines.stacked import Stacked, stack
+from density_regression.encoders import feature_width
+from density_regression.head import Moments
+from density_regression.loop import Batches, TensorBatches, TrainingOptions, on_device, optimise
+from density_regression.network import weighted_mean
+from density_regression.tables import Table
+
+__all__ = ["DeepEnsembleRegressor", "EnsembleNetwork"]
+
+
+class EnsembleNetwork(Sampled):
+    """An equal mixture of Gaussian networks (Lakshminarayanan et al., 2017; `eq:sampling-based`).
+
+    The members are trained together: linear layers as batched products, most other encoders through `torch.vmap`, and
+    those that allow neither (running statistics, say) one after another. Each member ends as it would alone.
+
+    Parameters
+    ----------
+    members : sequence of GaussianNetwork
+        Of one shape, with weights drawn apart.
+    """
+
+    def __init__(self, members: Sequence[GaussianNetwork]) -> None:
+        if not members:
+            raise ValueError("members must hold at least one network.")
+        super().__init__(members[0].targets)
+        self.members = nn.ModuleList(members)
+
+    @property
+    def networks(self) -> list[GaussianNetwork]:
+        """The members, as what they are."""
+        return [member for member in self.members if isinstance(member, GaussianNetwork)]
+
+    def member_moments(self, x: Tensor) -> Moments:
+        """Moments of each member, of shape (M, batch, k) or (M, batch, k, ...)."""
+        means, log_stds = zip(*(member.moments(x) for member in self.networks), strict=True)
+        return Moments(torch.stack(means), torch.stack(log_stds))
+
+    def loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Mean loss of the members."""
+        return torch.stack([member.loss(x, y, weight) for member in self.networks]).mean()
+
+    def fit(
+        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
+    ) -> list[float]:
+        """Train the members together, or one by one where that cannot be; returns the mean of their losses."""
+        together = _Together.of(self.networks, train if held_out is None else held_out)
+        if together is None:
+            return self._fit_one_by_one(train, held_out, options, progress)
+        history = optimise(together, train, held_out, options, progress, name="members")
+        for i, member in enumerate(self.networks):
+            member.encoder.load_state_dict(together.encoder.member_state(i))
+            member.linear.load_state_dict(together.linear.member_state(i))
+        return history
+
+    def _fit_one_by_one(
+        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
+    ) -> list[float]:
+        histories = []
+        for i, member in enumerate(self.networks):
+            own = train.alone(i) if isinstance(train, TensorBatches) else train
+            name = f"member {i + 1}/{len(self.members)}"
+            histories.append(optimise(Objective(member), own, held_out, options, progress, name=name))
+        epochs = max(len(history) for history in histories)
+        # A member that stopped early stays where it was.
+        padded = [history + history[-1:] * (epochs - len(history)) for history in histories]
+        return [sum(losses) / len(losses) for losses in zip(*padded, strict=True)]
+
+
+class _Together(nn.Module):
+    """The members' losses (M,) as one computation."""
+
+    def __init__(self, members: list[GaussianNetwork], encoder: Stacked, linear: Stacked) -> None:
+        super().__init__()
+        self.size = len(members)
+        self.beta = members[0].beta
+        self.encoder = encoder
+        self.linear = linear
+
+    @classmethod
+    def of(cls, members: list[GaussianNetwork], batches: Batches) -> Self | None:
+        """The members stacked; None if their encoders cannot be, which a batch is tried for."""
+        encoder, linear = stack([member.encoder for member in members]), stack([member.linear for member in members])
+        if encoder is None or linear is None:
+            return None
+        together = cls(members, encoder, linear)
+        try:
+            with torch.no_grad(), torch.random.fork_rng():
+                together.eval()(*on_device(next(iter(batches)), next(together.parameters()).device))
+        except RuntimeError:
+            return None
+        finally:
+            if isinstance(batches, TensorBatches):
+                batches.rewind()
+        return together
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Mean loss of each member, (M,).
+
+        A batch is for all members, with weight (n,), or holds one for each, with weight (M, n).
+        """
+        if weight.ndim == 1:
+            x, y, weight = (part.expand(self.size, *part.shape) for part in (x, y, weight))
+        z = tame(self.encoder(x))
+        output = self.linear(_rows(z)).to(self.linear.weight.dtype)
+        losses = gaussian_nll(split_moments(output), _rows(y), self.beta if self.training else 0.0)
+        return weighted_mean(losses, weight.repeat_interleave(z.shape[3:].numel(), dim=1) if z.ndim > 3 else weight)
+
+
+def _rows(values: Tensor) -> Tensor:
+    """From (M, batch, d, ...) to (M, n, d): one row for every position."""
+    return values if values.ndim == 3 else values.movedim(2, -1).flatten(1, -2)
+
+
+class DeepEnsembleRegressor(SampledRegressor):
+    """Several Gaussian networks that differ in their first weights and the order of rows; their mixture's moments.
+
+    The first member is the network that `GaussianRegressor` with the same `random_state` fits.
+
+    Parameters
+    ----------
+    n_members : int
+        Number of networks.
+    beta : float
+        Exponent of beta-NLL (Seitzer et al., 2022), between 0 and 1; 0 is maximum likelihood.
+    **settings
+        See `DeepRegressor`. An own encoder given as a module is copied for each member, and all copies but the first
+        draw their weights anew, layer by layer, where a layer can; give a function to draw them yourself.
+
+    Examples
+    --------
+    >>> from density_regression.baselines import DeepEnsembleRegressor
+    >>> from density_regression.datasets import make_cubic
+    >>> X, y = make_cubic(n=200, random_state=0)
+    >>> means, stds = DeepEnsembleRegressor(n_members=3, epochs=5, random_state=0).fit(X, y).predict_members(X)
+    >>> means.shape
+    (3, 200)
+    """
+
+    about = About("Deep Ensembles", "Lakshminarayanan et al., 2017", passes=5)
+    model_: EnsembleNetwork
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SampledRegressor._parameter_constraints,
+        "n_members": [Interval(Integral, 1, 1000, closed="both")],
+        "beta": [Interval(Real, 0, 1, closed="both")],
+    }
+
+    def __init__(self, *, n_members: int = 5, beta: float = 0.0, **settings: Unpack[Settings]) -> None:
+        super().__init__(**settings)
+        self.n_members = n_members
+        self.beta = beta
+
+    def _build(self, encoder: nn.Module, table: Table) -> EnsembleNetwork:
+        # What is drawn comes from the seed that `fit` set, and for each further member from the next one.
+        seed = torch.initial_seed()
+        features = feature_width(encoder, table.x[:2])
+        members = [self._network(encoder, features, table.y.shape[1])]
+        for i in range(1, self.n_members):
+            torch.manual_seed(seed + i)
+            another = self._encoder(table.x.shape[1])
+            if isinstance(self.encoder, nn.Module):
+                another.apply(_draw_anew)
+            members.append(self._network(another, features, table.y.shape[1]))
+        return EnsembleNetwork(members)
+
+    def _network(self, encoder: nn.Module, features: int, targets: int) -> GaussianNetwork:
+        return GaussianNetwork(encoder, features, targets, beta=self.beta)
+
+    def _shuffles(self, seed: int) -> list[torch.Generator]:
+        return [torch.Generator().manual_seed(seed + i) for i in range(self.n_members)]
+
+    def _networks(self) -> int:
+        return self.n_members
+
+
+def _draw_anew(module: nn.Module) -> None:
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()

@@ -1,0 +1,119 @@
+"""Several networks of one shape as one computation: the members' weights stacked, their inputs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Stacked", "stack"]
+
+ELEMENTWISE = (
+    nn.ReLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.GELU,
+    nn.SiLU,
+    nn.ELU,
+    nn.LeakyReLU,
+    nn.Softplus,
+    nn.Identity,
+)
+"""Modules that treat every number alike, so that one serves all members."""
+
+
+class Stacked(nn.Module):
+    """M modules of one shape, from inputs (M, n, ...) to outputs (M, n, ...); every tensor it holds begins with M."""
+
+    def member_state(self, member: int) -> dict[str, Tensor]:
+        """State of one of the modules."""
+        return {name: value[member] for name, value in self.state_dict().items()}
+
+
+class _Linear(Stacked):
+    """M linear layers as one batched product."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.register_parameter("bias", None)
+        for name, _ in layers[0].named_parameters():
+            values = [getattr(layer, name).detach() for layer in layers]
+            self.register_parameter(name, nn.Parameter(torch.stack(values)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight.transpose(1, 2)
+        return torch.bmm(x, weight) if self.bias is None else torch.baddbmm(self.bias[:, None], x, weight)
+
+
+class _Sequence(Stacked):
+    """M sequences of layers, each stacked."""
+
+    def __init__(self, parts: dict[str, nn.Module]) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self._modules.values():
+            x = part(x) if part is not None else x
+        return x
+
+
+class _Mapped(Stacked):
+    """M modules of any kind, through `torch.vmap`."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        super().__init__()
+        # Not a part of this module: its weights say nothing, only its code is run.
+        self._code = (modules[0],)
+        parameters, buffers = torch.func.stack_module_state(list(modules))
+        # A name with a dot cannot be registered.
+        for name, value in parameters.items():
+            self.register_parameter(name.replace(".", "/"), nn.Parameter(value.detach()))
+        for name, value in buffers.items():
+            self.register_buffer(name.replace(".", "/"), value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._code[0].train(self.training)
+        state = {name.replace("/", "."): value for name, value in (*self.named_parameters(), *self.named_buffers())}
+
+        def member(state: dict[str, Tensor], x: Tensor) -> Tensor:
+            output: Tensor = torch.func.functional_call(self._code[0], state, (x,))
+            return output
+
+        outputs: Tensor = torch.vmap(member, randomness="different")(state, x)
+        return outputs
+
+    def member_state(self, member: int) -> dict[str, Tensor]:
+        return {name.replace("/", "."): value for name, value in super().member_state(member).items()}
+
+
+def stack(modules: Sequence[nn.Module]) -> Stacked | None:
+    """Stack modules of one shape; None where they must be run one by one, as those with running statistics.
+
+    Linear layers and sequences of them become batched products, several times faster than what `torch.vmap`, which
+    takes nearly every other module, makes of them.
+    """
+    plain = _stack_plain(modules)
+    if isinstance(plain, Stacked):
+        return plain
+    # Running statistics are written while training, which vmap cannot do for each member apart.
+    if any(getattr(part, "track_running_stats", False) for part in modules[0].modules()):
+        return None
+    return _Mapped(modules)
+
+
+def _stack_plain(modules: Sequence[nn.Module]) -> nn.Module | None:
+    first = modules[0]
+    if type(first) is nn.Linear:
+        return _Linear(modules)
+    if isinstance(first, ELEMENTWISE):
+        return first
+    if isinstance(first, nn.Sequential) and type(first).forward is nn.Sequential.forward:
+        parts = {name: _stack_plain([module.get_submodule(name) for module in modules]) for name in first._modules}
+        return _Sequence(parts) if all(part is not None for part in parts.values()) else None  # type: ignore[arg-type]
+    return None

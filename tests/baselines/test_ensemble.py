@@ -1,0 +1,201 @@
+"""Deep Ensembles: members trained together are those trained alone, and the prediction is their mixture's."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from density_regression import MLP, TrainingOptions
+from density_regression.baselines import (
+    DeepEnsembleRegressor,
+    EnsembleNetwork,
+    GaussianNetwork,
+    GaussianRegressor,
+    fit_baseline,
+)
+from density_regression.baselines.base import Objective
+from density_regression.baselines.stacked import stack
+from density_regression.loop import TensorBatches, optimise
+
+DOUBLE = torch.float64
+
+
+class Residual(nn.Module):
+    """Not a sequence of layers, so it goes through vmap."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.first(x)
+        return z + torch.tanh(self.second(z))
+
+
+class Branching(Residual):
+    """Looks at its values, which vmap cannot."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = super().forward(x)
+        return z if z.sum() > 1e9 else z * 1.0
+
+
+ENCODERS = {
+    "mlp": lambda: MLP(3, (8, 8)),
+    "no bias": lambda: nn.Sequential(nn.Linear(3, 8, bias=False), nn.Tanh()),
+    "vmap": Residual,
+    "batch norm": lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU()),
+    "branching": Branching,
+}
+TOGETHER = {"mlp", "no bias", "vmap"}
+
+
+def drawn(encoder: str, seed: int, targets: int = 1, beta: float = 0.0) -> GaussianNetwork:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return GaussianNetwork(ENCODERS[encoder](), 8, targets, beta=beta).double()
+
+
+def rows(n: int = 90, targets: int = 1, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    source = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=source, dtype=DOUBLE)
+    y = 30 * x[:, :targets].sin() + torch.randn(n, targets, generator=source, dtype=DOUBLE)
+    return x, y, torch.rand(n, generator=source, dtype=DOUBLE) + 0.5
+
+
+def generators(count: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(100 + i) for i in range(count)]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(
+    ("epochs", "patience", "targets", "beta"), [(4, None, 1, 0.0), (30, 2, 2, 0.5)], ids=["20 steps", "stopped early"]
+)
+def test_members_are_those_of_separate_fits(
+    encoder: str, epochs: int, patience: int | None, targets: int, beta: float
+) -> None:
+    # Targets of size 30: gradients are clipped, each member's by itself.
+    options = TrainingOptions(epochs=epochs, patience=patience, learning_rate=0.05)
+    train, held_out = rows(targets=targets), rows(40, targets, seed=1)
+    alone = [drawn(encoder, seed, targets, beta) for seed in range(5)]
+    lengths = set()
+    for member, generator in zip(alone, generators(5), strict=True):
+        batches = TensorBatches(*train, 18, generator)
+        lengths.add(len(optimise(Objective(member), batches, TensorBatches(*held_out, 100), options)))
+    ensemble = EnsembleNetwork([drawn(encoder, seed, targets, beta) for seed in range(5)])
+    report = fit_baseline(
+        ensemble,
+        TensorBatches(*train, 18, generators(5)),
+        TensorBatches(*held_out, 100),
+        options=options,
+        verbose=False,
+    )
+    assert len(report.history) == max(lengths)
+    if patience is None:
+        assert len(report.history) * 5 == 20
+    elif encoder == "mlp":
+        assert len(lengths) > 1, "members were to stop at different times"
+    for expected, got in zip(alone, ensemble.members, strict=True):
+        for name, value in expected.state_dict().items():
+            torch.testing.assert_close(got.state_dict()[name], value, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_what_can_be_stacked_is(encoder: str) -> None:
+    members = [ENCODERS[encoder]().double() for _ in range(3)]
+    stacked = stack(members)
+    if encoder == "batch norm":
+        assert stacked is None
+        return
+    x = torch.randn(3, 5, 3, dtype=DOUBLE)
+    if encoder not in TOGETHER:
+        with pytest.raises(RuntimeError):
+            stacked(x)
+        return
+    expected = torch.stack([member(part) for member, part in zip(members, x, strict=True)])
+    torch.testing.assert_close(stacked(x), expected)
+    for i, member in enumerate(members):
+        for name, value in member.state_dict().items():
+            assert torch.equal(stacked.member_state(i)[name], value)
+
+
+def test_dropout_in_an_own_encoder_differs_between_members() -> None:
+    members = [nn.Sequential(nn.Identity(), nn.Dropout(0.5)) for _ in range(4)]
+    stacked = stack(members).train()
+    torch.manual_seed(0)
+    kept = stacked(torch.ones(4, 10, 20)) > 0
+    assert not all(torch.equal(kept[0], kept[i]) for i in range(1, 4))
+    assert stacked.eval()(torch.ones(4, 2, 2)).eq(1).all()
+
+
+def test_an_ensemble_of_one_is_its_member(cubic) -> None:
+    settings = {"hidden": (16,), "epochs": 15, "random_state": 3, "verbose": False}
+    one = DeepEnsembleRegressor(n_members=1, **settings).fit(*cubic)
+    alone = GaussianRegressor(**settings).fit(*cubic)
+    np.testing.assert_allclose(one.predict(cubic.X, True), alone.predict(cubic.X, True), rtol=1e-4)
+    means, stds = one.predict_members(cubic.X)
+    np.testing.assert_allclose(np.stack([means[0], stds[0]]), one.predict(cubic.X, True), rtol=1e-6, atol=1e-6)
+
+
+def test_the_first_member_does_not_depend_on_the_others(cubic) -> None:
+    settings = {"hidden": (16,), "epochs": 8, "random_state": 3, "verbose": False}
+    first = DeepEnsembleRegressor(n_members=1, **settings).fit(*cubic).predict_members(cubic.X)
+    several = DeepEnsembleRegressor(n_members=4, **settings).fit(*cubic).predict_members(cubic.X)
+    np.testing.assert_allclose(np.stack(several)[:, 0], np.stack(first)[:, 0], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_prediction_is_the_mixture_of_its_members(targets: int, friedman) -> None:
+    y = np.column_stack([friedman.y, 100 * friedman.X[:, 0]])[:, :targets]
+    reg = DeepEnsembleRegressor(hidden=(16,), epochs=5, n_members=4, random_state=0, verbose=False).fit(friedman.X, y)
+    means, stds = reg.predict_members(friedman.X)
+    assert means.shape == stds.shape == ((4, 300) if targets == 1 else (4, 300, 2))
+    mean, std = reg.predict(friedman.X, return_std=True)
+    np.testing.assert_allclose(mean, means.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(std**2, (stds**2 + means**2).mean(0) - means.mean(0) ** 2, rtol=1e-3)
+    # Averaging standard deviations would lose the disagreement.
+    assert (std > stds.mean(0)).mean() > 0.95
+    law = reg.own_dist(friedman.X)
+    np.testing.assert_allclose(law.mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(law.stddev, std, rtol=1e-3)
+
+
+def test_members_differ(cubic) -> None:
+    for encoder in (None, nn.Sequential(nn.Linear(1, 8), nn.ReLU()), lambda inputs: MLP(inputs, (8,))):
+        reg = DeepEnsembleRegressor(encoder=encoder, hidden=(8,), epochs=1, n_members=3, random_state=0).fit(*cubic)
+        weights = [member.encoder[0].weight for member in reg.model_.members]
+        assert not torch.allclose(weights[0], weights[1], atol=0.01)
+        assert not torch.allclose(weights[1], weights[2], atol=0.01)
+
+
+def test_images_pixel_by_pixel() -> None:
+    torch.manual_seed(0)
+    members = [GaussianNetwork(nn.Conv2d(2, 6, 3, padding=1), 6, 2) for _ in range(3)]
+    alone = copy.deepcopy(members)
+    x, y = torch.randn(8, 2, 5, 4), torch.randn(8, 2, 5, 4)
+    options = TrainingOptions(epochs=2)
+    loader = [(x[:4], y[:4]), (x[4:], y[4:])]
+    ensemble = EnsembleNetwork(members)
+    fit_baseline(ensemble, loader, options=options, verbose=False)
+    assert ensemble(x).mean.shape == (8, 2, 5, 4)
+    assert ensemble.member_moments(x).mean.shape == (3, 8, 2, 5, 4)
+    for expected, got in zip(alone, ensemble.members, strict=True):
+        optimise(Objective(expected), loader, None, options)
+        torch.testing.assert_close(got.moments(x).mean, expected.moments(x).mean, rtol=1e-4, atol=1e-4)
+
+
+def test_loss_is_the_mean_of_the_members() -> None:
+    ensemble = EnsembleNetwork([drawn("mlp", seed) for seed in range(3)])
+    losses = [member.loss(*rows()).item() for member in ensemble.members]
+    assert ensemble.loss(*rows()).item() == pytest.approx(np.mean(losses))
+
+
+def test_no_members() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        EnsembleNetwork([])
+    with pytest.raises(ValueError, match="n_members"):
+        DeepEnsembleRegressor(n_members=0).fit([[0.0], [1.0]], [0.0, 1.0])

@@ -1,0 +1,50 @@
+"""Encoders: shapes, the residual network's distances, errors."""
+
+import pytest
+import torch
+from torch import nn
+
+from density_regression.encoders import MLP, ResidualMLP
+
+
+@pytest.mark.parametrize("kind", [MLP, ResidualMLP])
+@pytest.mark.parametrize("hidden", [(5,), (7, 7), (7, 7, 3), (4, 8, 8, 2)])
+def test_shapes_and_gradients(kind, hidden):
+    encoder = kind(3, hidden)
+    z = encoder(torch.randn(6, 3))
+    assert z.shape == (6, hidden[-1])
+    z.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+@pytest.mark.parametrize("hidden", [(5,), (7, 7), (7, 7, 3)])
+def test_both_have_the_same_number_of_parameters(hidden):
+    # `load` counts on it when it asks whether a file can hold such a network.
+    plain, residual = (sum(p.numel() for p in kind(3, hidden).parameters()) for kind in (MLP, ResidualMLP))
+    assert plain == residual
+
+
+def test_residual_blocks_add_where_widths_are_equal():
+    torch.manual_seed(0)
+    encoder = ResidualMLP(3, (4, 4, 2))
+    first, block, last = (layer for layer in encoder.modules() if isinstance(layer, nn.Linear))
+    x = torch.randn(10, 3)
+    z = x @ first.weight.T + first.bias
+    z = z + (z @ block.weight.T + block.bias).clamp_min(0)
+    torch.testing.assert_close(encoder(x), (z @ last.weight.T + last.bias).clamp_min(0))
+
+
+def test_residual_block_without_weight_is_the_identity():
+    encoder = ResidualMLP(3, (4, 4, 4))
+    for layer in list(encoder)[1:]:
+        for parameter in layer.parameters():
+            nn.init.zeros_(parameter)
+    x = torch.randn(10, 3)
+    torch.testing.assert_close(encoder(x), encoder[0](x))
+
+
+@pytest.mark.parametrize("kind", [MLP, ResidualMLP])
+@pytest.mark.parametrize("hidden", [(), (0,), (3, -1), (2.5,)])
+def test_bad_widths(kind, hidden):
+    with pytest.raises(ValueError, match="hidden must be"):
+        kind(3, hidden)
