@@ -10,7 +10,7 @@ from density_regression.density import (
     MixtureDensity,
     RadialFlowDensity,
 )
-from density_regression.encoders import MLP
+from density_regression.encoders import MLP, ResidualMLP
 from density_regression.estimator import DensityRegressor
 from density_regression.head import MeanHead, NaturalHead
 from density_regression.model import DensityRegression
@@ -30,6 +30,7 @@ __all__ = [
     "MixtureDensity",
     "NaturalHead",
     "RadialFlowDensity",
+    "ResidualMLP",
     "TrainingOptions",
     "baselines",
     "datasets",

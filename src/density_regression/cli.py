@@ -88,13 +88,13 @@ def _temperings(results: list[CubicResult]) -> Table:
 
 def _comparison(results: list[CubicResult]) -> Table:
     table = Table(title="The same toy, every method with its default settings")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     shown = [
         *(f"{figure} {where}" for figure in ("NLL", "RMSE", "coverage") for where in ("inside", "outside")),
         "std(7) / std(0)",
     ]
     for name in (*shown, "seconds"):
-        table.add_column(name, justify="right")
+        table.add_column(name.replace(" ", "\n", 1), justify="right")
     for result in results:
         seconds = f"{sum(result.seconds.values()):.1f}"
         table.add_row(result.method, *(f"{result.figures[name]:.3g}" for name in shown), seconds)

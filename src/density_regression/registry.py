@@ -15,9 +15,20 @@ from density_regression.persistence import InvalidModelError, read_model
 __all__ = ["Method", "load", "methods"]
 
 ESTIMATORS: dict[str, type[DeepRegressor]] = {
-    name: part
-    for name, part in {"DensityRegressor": DensityRegressor, **vars(baselines)}.items()
-    if isinstance(part, type) and issubclass(part, DeepRegressor)
+    estimator.__name__: estimator
+    for estimator in (
+        DensityRegressor,
+        baselines.DeterministicRegressor,
+        baselines.GaussianRegressor,
+        baselines.QuantileRegressor,
+        baselines.MCDropoutRegressor,
+        baselines.BayesianRegressor,
+        baselines.EvidentialRegressor,
+        baselines.NaturalPosteriorRegressor,
+        baselines.SNGPRegressor,
+        baselines.DUERegressor,
+        baselines.DeepEnsembleRegressor,
+    )
 }
 """Every class that `load` may build; a saved folder can name no other."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Unpack
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression.base import About
+from density_regression.base import About, Settings
 from density_regression.baselines.drawn import Draws, RandomNetwork, current_draws, with_replaced
 from density_regression.baselines.gaussian import split_moments
 from density_regression.baselines.sampled import SampledRegressor
@@ -270,7 +270,7 @@ class BayesianRegressor(SampledRegressor):
         "n_samples": [Interval(Integral, 1, 10_000, closed="both")],
     }
 
-    def __init__(
+    def __init__(  # type: ignore[misc]
         self,
         *,
         prior: Literal["gaussian", "mixture"] = "gaussian",
@@ -282,7 +282,7 @@ class BayesianRegressor(SampledRegressor):
         n_samples: int = 50,
         learning_rate: float = 2e-3,
         weight_decay: float = 0.0,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> None:
         super().__init__(learning_rate=learning_rate, weight_decay=weight_decay, **settings)
         self.prior = prior

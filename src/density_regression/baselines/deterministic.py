@@ -54,10 +54,7 @@ class DeterministicNetwork(Baseline):
 class DeterministicRegressor(BaselineRegressor):
     """Least squares with a network: a point prediction, whose standard deviation is the held-out RMSE everywhere.
 
-    Parameters
-    ----------
-    **settings
-        See `DeepRegressor`.
+    It has the parameters of `DeepRegressor` and no others.
 
     Examples
     --------

@@ -112,6 +112,8 @@ class MCDropoutRegressor(SampledRegressor):
         this one is for its features.
     n_samples : int
         Thinned networks, and forward passes, for a prediction.
+    weight_decay : float
+        Of AdamW; less than for `DensityRegressor`, as it makes networks agree, and so too sure, away from the data.
     **settings
         See `DeepRegressor`.
 
@@ -134,8 +136,10 @@ class MCDropoutRegressor(SampledRegressor):
         "n_samples": [Interval(Integral, 1, 10_000, closed="both")],
     }
 
-    def __init__(self, *, dropout: float = 0.05, n_samples: int = 50, **settings: Unpack[Settings]) -> None:
-        super().__init__(**settings)
+    def __init__(  # type: ignore[misc]
+        self, *, dropout: float = 0.05, n_samples: int = 50, weight_decay: float = 1e-4, **settings: Unpack[Settings]
+    ) -> None:
+        super().__init__(weight_decay=weight_decay, **settings)
         self.dropout = dropout
         self.n_samples = n_samples
 

@@ -141,6 +141,8 @@ class DeepEnsembleRegressor(SampledRegressor):
         Number of networks.
     beta : float
         Exponent of beta-NLL (Seitzer et al., 2022), between 0 and 1; 0 is maximum likelihood.
+    weight_decay : float
+        Of AdamW; less than for `DensityRegressor`, as it makes networks agree, and so too sure, away from the data.
     **settings
         See `DeepRegressor`. An own encoder given as a module is copied for each member, and all copies but the first
         draw their weights anew, layer by layer, where a layer can; give a function to draw them yourself.
@@ -164,8 +166,10 @@ class DeepEnsembleRegressor(SampledRegressor):
         "beta": [Interval(Real, 0, 1, closed="both")],
     }
 
-    def __init__(self, *, n_members: int = 5, beta: float = 0.0, **settings: Unpack[Settings]) -> None:
-        super().__init__(**settings)
+    def __init__(  # type: ignore[misc]
+        self, *, n_members: int = 5, beta: float = 0.0, weight_decay: float = 1e-4, **settings: Unpack[Settings]
+    ) -> None:
+        super().__init__(weight_decay=weight_decay, **settings)
         self.n_members = n_members
         self.beta = beta
 

@@ -77,6 +77,8 @@ class GaussianRegressor(BaselineRegressor):
     beta : float
         Exponent of beta-NLL (Seitzer et al., 2022), between 0 and 1: 0 is maximum likelihood; 0.5 keeps rows with
         a large variance from being ignored.
+    weight_decay : float
+        Of AdamW; less than for `DensityRegressor`, as it makes networks agree, and so too sure, away from the data.
     **settings
         See `DeepRegressor`.
 
@@ -97,8 +99,10 @@ class GaussianRegressor(BaselineRegressor):
         "beta": [Interval(Real, 0, 1, closed="both")],
     }
 
-    def __init__(self, *, beta: float = 0.0, **settings: Unpack[Settings]) -> None:
-        super().__init__(**settings)
+    def __init__(  # type: ignore[misc]
+        self, *, beta: float = 0.0, weight_decay: float = 1e-4, **settings: Unpack[Settings]
+    ) -> None:
+        super().__init__(weight_decay=weight_decay, **settings)
         self.beta = beta
 
     def _network(self, encoder: nn.Module, features: int, targets: int) -> GaussianNetwork:

@@ -96,7 +96,8 @@ def draw(results: list[CubicResult], grid: Floats, seed: int, path: Path, column
         predictive_band(ax, grid, result.mean, result.std, x_train=X, y_train=y, y_true=grid**3)
         ax.set(title=result.method, ylim=(-400, 400), xlim=(-FAR, FAR))
         ratio = result.figures["std(7) / std(0)"]
-        ax.text(0.04, 0.95, f"std(7) / std(0) = {ratio:.3g}", transform=ax.transAxes, va="top", zorder=6)
+        note = ax.text(0.03, 0.96, f"std(7) / std(0) = {ratio:.3g}", transform=ax.transAxes, va="top", zorder=6)
+        note.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5})
     for ax in panels[len(results) :]:
         ax.remove()
     for column in range(columns):
