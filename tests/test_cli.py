@@ -98,6 +98,16 @@ def test_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_missing_extra_costs_one_method_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gpytorch", None)
+    result = run("demo", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "skipped: DUE needs gpytorch" in result.output
+    assert "density-regression[gp]" in result.output
+    assert "Deep Ensembles" in result.output
+
+
+@pytest.mark.usefixtures("quick")
 def test_the_seed_decides_the_figures(tmp_path: Path) -> None:
     outputs = [table(run("demo", "--seed", seed, "--out", tmp_path).output) for seed in ("0", "0", "1")]
     assert len(outputs[0]) >= 9

@@ -54,15 +54,26 @@ def test_who_needs_a_prior() -> None:
     assert needs == {"MFVI-BNN", "EDL", "NatPN", "SNGP", "DUE"}
 
 
-@pytest.mark.parametrize("members", [1000, 10**9])
-def test_a_forged_number_of_members_does_not_ask_for_memory(members: int, tmp_path: Path, cubic) -> None:
-    reg = baselines.DeepEnsembleRegressor(n_members=2, hidden=(8,), epochs=1, verbose=False, random_state=0).fit(*cubic)
-    reg.save(tmp_path)
+FORGED = [
+    ("DeepEnsembleRegressor", {"n_members": 1000}),
+    ("DeepEnsembleRegressor", {"n_members": 10**9}),
+    ("DUERegressor", {"n_inducing": 1024}),
+    ("SNGPRegressor", {"random_features": 2**16}),
+    ("QuantileRegressor", {"levels": [0.001 * level for level in range(1, 1000)]}),
+    ("NaturalPosteriorRegressor", {"latent": 1024}),
+    ("GaussianRegressor", {"hidden": [10**6, 10**6]}),
+    ("DensityRegressor", {"hidden": [10**6, 10**6]}),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), FORGED)
+def test_forged_settings_do_not_ask_for_memory(name: str, params: dict[str, object], tmp_path: Path, cubic) -> None:
+    ESTIMATORS[name](hidden=(8,), epochs=1, verbose=False, random_state=0).fit(*cubic).save(tmp_path)
     path = next(tmp_path.glob("*.json"))
     config = json.loads(path.read_text())
-    config["params"]["n_members"] = members
+    config["params"] |= params
     body = {key: value for key, value in config.items() if key != "sha256"}
     config["sha256"] = hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
     path.write_text(json.dumps(config))
-    with pytest.raises(InvalidModelError, match=r"too few|n_members"):
+    with pytest.raises(InvalidModelError, match=r"too few|do not fit|n_members"):
         load(tmp_path)

@@ -132,7 +132,8 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
     n_threads : int or None
         Threads torch may use; None leaves that as it is.
     checkpoint_dir : path or None
-        Keep the state after each step there; the same fit, interrupted and run again, goes on from it.
+        Keep the state after each step of training there (three of Density-Regression, one of its rivals); the same
+        fit, interrupted and run again, goes on from the last one.
     verbose : bool
         Show a progress bar, if there is a terminal to show it on.
     random_state : int, RandomState or None

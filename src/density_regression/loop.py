@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,11 @@ __all__ = [
     "optimise",
     "timed",
 ]
+
+
+DIVERGED: Final = (
+    "Training diverged: no epoch gave a finite loss. Scale the inputs and targets, or lower learning_rate."
+)
 
 
 class Batches(Protocol):
@@ -124,7 +129,8 @@ class TensorBatches:
             yield from zip(*(part.tensor_split(self._batches) for part in self.rows), strict=True)
             return
         for index in self._order().to(self.rows[0].device).tensor_split(self._batches, dim=-1):
-            yield tuple(part[index] for part in self.rows)
+            # Faster than indexing by it.
+            yield tuple(part.index_select(0, index.flatten()).unflatten(0, index.shape) for part in self.rows)
 
     def _order(self) -> Tensor:
         n = len(self.rows[0])
@@ -196,6 +202,9 @@ def optimise(
             break
     if options.epochs > 0:
         weights.load_state_dict(best.state())
+        # Features that are no numbers are tamed, and the loss may hide them.
+        if not all(parameter.isfinite().all() for parameter in weights.parameters()):
+            raise ValueError(DIVERGED)
     return history
 
 
@@ -224,9 +233,7 @@ class _Best:
 
     def state(self) -> dict[str, Tensor]:
         if not self._loss.isfinite().all():
-            raise ValueError(
-                "Training diverged: no epoch gave a finite loss. Scale the inputs and targets, or lower learning_rate."
-            )
+            raise ValueError(DIVERGED)
         return self._state
 
 
@@ -237,10 +244,9 @@ def _clip(fabric: Fabric, objective: nn.Module, optimizer: Any, largest: float, 
         return
     fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
     gradients = [parameter.grad for parameter in objective.parameters() if parameter.grad is not None]
-    norm = torch.cat([gradient.flatten(1) for gradient in gradients], 1).norm(dim=1)
+    norm = torch.cat([gradient.reshape(len(gradient), -1) for gradient in gradients], 1).norm(dim=1)
     shrink = (largest / (norm + 1e-6)).clamp_max(1.0)
-    for gradient in gradients:
-        gradient.mul_(shrink.view(-1, *[1] * (gradient.ndim - 1)))
+    torch._foreach_mul_(gradients, [shrink.view(-1, *[1] * (gradient.ndim - 1)) for gradient in gradients])
 
 
 @torch.no_grad()
@@ -260,7 +266,8 @@ def on_device(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, 
     """A batch on the device, with weights of one if it came without."""
     x, y, *rest = batch
     weight = rest[0] if rest else torch.ones(len(x))
-    return x.to(device), y.to(device), weight.to(device, y.dtype)
+    dtype = y.dtype if y.is_floating_point() else torch.get_default_dtype()
+    return x.to(device), y.to(device, dtype), weight.to(device, dtype)
 
 
 def _length(batches: Batches) -> int:

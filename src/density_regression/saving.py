@@ -7,8 +7,8 @@ import inspect
 import math
 import os
 from abc import abstractmethod
+from contextlib import suppress
 from importlib.metadata import version
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -88,9 +88,14 @@ class SavedEstimator(BaseEstimator):
         }
         write_model(folder, config, {**self.model_.state_dict(), **self._extra_tensors()})
 
-    def _networks(self) -> int:
-        """How many networks of layers `hidden` the module holds."""
-        return 1
+    def _size(self, columns: int, targets: int) -> int:
+        """Least number of weights of the module for so many columns and targets, counted without memory for them."""
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            module = self._encoder(columns)
+            # Parts of other packages may look at their numbers while they are built, and here they have none.
+            with suppress(NotImplementedError, RuntimeError):
+                module = self._build(module, Table.empty(columns, targets))
+        return sum(tensor.numel() for tensor in module.state_dict().values())
 
     def _extra_tensors(self) -> dict[str, Tensor]:
         """Learnt state outside the module."""
@@ -127,12 +132,10 @@ class SavedEstimator(BaseEstimator):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         tensors = dict(tensors)
         # Before anything is built: a few digits could otherwise ask for more memory than there is.
-        widths = (columns, *self.hidden) if encoder is None else ()
-        needed = self._networks() * sum((before + 1) * after for before, after in pairwise(widths))
-        if needed > sum(tensor.numel() for tensor in tensors.values()):
-            raise InvalidModelError(f"The saved weights are too few for layers of widths {self.hidden}.")
+        if encoder is None and self._size(columns, targets) > sum(tensor.numel() for tensor in tensors.values()):
+            raise InvalidModelError("The saved weights are too few for the saved settings.")
         self._take_extra_tensors(tensors)
-        shape = Table(torch.zeros(2, columns), torch.zeros(2, targets), torch.ones(2))
+        shape = Table.empty(columns, targets)
         with torch.random.fork_rng(devices=[]):
             self.model_ = self._build(self._encoder(columns), shape)
         try:
@@ -161,8 +164,10 @@ def _to_json(value: Any) -> Any:
         return value.item()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, list | tuple | np.ndarray):
+    if isinstance(value, list | tuple):
         return [_to_json(part) for part in value]
+    if hasattr(value, "__array__") and not isinstance(value, Tensor):
+        return np.asarray(value).tolist()
     if isinstance(value, FittedModule):
         return {
             "type": type(value).__name__,

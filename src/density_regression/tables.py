@@ -72,6 +72,11 @@ class Table(NamedTuple):
         return TensorBatches(*self, batch_size, generator)
 
     @classmethod
+    def empty(cls, columns: int, targets: int) -> Table:
+        """Two rows of zeros, for whoever asks for the shape alone."""
+        return cls(torch.zeros(2, columns), torch.zeros(2, targets), torch.ones(2))
+
+    @classmethod
     def scaled(cls, x: Floats, y: Floats, weight: Floats, x_scaling: Scaling, y_scaling: Scaling) -> Table:
         """Rows in their own units, scaled."""
         return cls(x_scaling.apply(x), y_scaling.apply(y), torch.from_numpy(weight.astype(np.float32)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,8 +20,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
-from density_regression import baselines, load
+from density_regression import TrainingOptions, baselines, load
 from density_regression.base import DeepRegressor
+from density_regression.baselines import fit_baseline
 from density_regression.datasets import make_cubic
 
 REGRESSORS = {
@@ -261,3 +264,43 @@ def test_every_parameter_is_named_in_the_signature(name: str) -> None:
     assert {"encoder", "hidden", "epochs", "random_state"} <= params.keys()
     with pytest.raises(TypeError, match="unknown"):
         REGRESSORS[name](unknown=1)
+
+
+@pytest.mark.parametrize(
+    "networks",
+    [
+        [baselines.EvidentialNetwork(nn.Identity(), 1, regularisation=value) for value in (0.0, 1.0)],
+        [baselines.GaussianNetwork(nn.Identity(), 1, beta=value) for value in (0.0, 1.0)],
+        [baselines.QuantileNetwork(nn.Identity(), 1, levels=(0.1, value)) for value in (0.8, 0.9)],
+        [baselines.NaturalPosteriorNetwork(nn.Identity(), 1, prior_scale=value) for value in (1.0, 2.0)],
+    ],
+    ids=["evidential", "gaussian", "quantile", "natural posterior"],
+)
+def test_a_checkpoint_of_other_settings_is_ignored(networks: list[baselines.Baseline], tmp_path: Path) -> None:
+    x = torch.randn(30, 1)
+    options = TrainingOptions(epochs=1)
+    fit = partial(fit_baseline, train=[(x, x)], options=options, checkpoint_dir=tmp_path, verbose=False)
+    again = copy.deepcopy(networks[0])
+    assert fit(networks[0]).history
+    assert fit(networks[1]).history
+    fit(networks[0])
+    assert not fit(again).history or fit(copy.deepcopy(again)).history == []
+
+
+def test_levels_of_any_kind_are_saved(tmp_path: Path, cubic) -> None:
+    levels = pd.Series([0.1, 0.5, 0.9])
+    reg = baselines.QuantileRegressor(levels=levels, **QUICK).fit(*cubic)
+    reg.save(tmp_path)
+    back = load(tmp_path)
+    assert back.levels == (0.1, 0.5, 0.9)
+    np.testing.assert_allclose(moments(back, cubic.X), moments(reg, cubic.X), rtol=1e-6, atol=1e-6)
+
+
+def test_rows_without_weight_do_not_stretch_the_density() -> None:
+    x = torch.randn(40, 2)
+    x[0] = 1e6
+    weight = torch.ones(40)
+    weight[0] = 0.0
+    model = baselines.NaturalPosteriorNetwork(nn.Identity(), 2)
+    fit_baseline(model, [(x, x[:, :1], weight)], options=TrainingOptions(epochs=1), verbose=False)
+    assert model.radius < 100

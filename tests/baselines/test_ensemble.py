@@ -199,3 +199,119 @@ def test_no_members() -> None:
         EnsembleNetwork([])
     with pytest.raises(ValueError, match="n_members"):
         DeepEnsembleRegressor(n_members=0).fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+# -- encoders of all kinds --------------------------------------------------------------------------------------
+
+
+def shared_layer() -> nn.Module:
+    layer = nn.Linear(8, 8)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), layer, nn.Tanh(), layer)
+
+
+class TwoNames(Residual):
+    def __init__(self) -> None:
+        super().__init__()
+        self.third = self.second
+
+
+class Positions(Residual):
+    """With a buffer that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("position", torch.ones(8), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.position
+
+
+class Scaled(Residual):
+    """With a parameter that is a single number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * super().forward(x)
+
+
+class LearntSlope(nn.ReLU):
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.full((8,), 0.1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.maximum(x, self.slope * x)
+
+
+def frozen() -> nn.Module:
+    encoder = MLP(3, (8, 8))
+    encoder[0].requires_grad_(False)
+    return encoder
+
+
+STRANGE = {
+    "shared layer": shared_layer,
+    "two names": TwoNames,
+    "buffer that is not saved": Positions,
+    "scalar parameter": Scaled,
+    "activation that learns": lambda: nn.Sequential(nn.Linear(3, 8), LearntSlope()),
+    "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 8)), nn.Tanh()),
+    "spectral norm": lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 8)), nn.Tanh()),
+    "frozen layer": frozen,
+}
+
+
+@pytest.mark.parametrize("encoder", STRANGE)
+def test_members_with_any_encoder_end_as_they_would_alone(encoder: str) -> None:
+    torch.manual_seed(0)
+    alone = [GaussianNetwork(STRANGE[encoder](), 8).double() for _ in range(3)]
+    ensemble = EnsembleNetwork(copy.deepcopy(alone))
+    options = TrainingOptions(epochs=4, learning_rate=0.05)
+    train, held_out = rows(), rows(40, seed=1)
+    for member, generator in zip(alone, generators(3), strict=True):
+        optimise(Objective(member), TensorBatches(*train, 18, generator), TensorBatches(*held_out, 100), options)
+    batches = TensorBatches(*train, 18, generators(3))
+    fit_baseline(ensemble, batches, TensorBatches(*held_out, 100), options=options, verbose=False)
+    for expected, got in zip(alone, ensemble.members, strict=True):
+        torch.testing.assert_close(
+            got.moments(train[0]).mean, expected.eval().moments(train[0]).mean, atol=1e-7, rtol=0
+        )
+
+
+def test_frozen_layers_stay_what_they_were(cubic) -> None:
+    encoder = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())
+    encoder[0].requires_grad_(False)
+    reg = DeepEnsembleRegressor(encoder=encoder, n_members=3, epochs=2, random_state=0, verbose=False).fit(*cubic)
+    for member in reg.model_.members:
+        assert torch.equal(member.encoder[0].weight, encoder[0].weight)
+        assert not torch.allclose(member.encoder[2].weight, encoder[2].weight)
+
+
+@pytest.mark.parametrize(("targets", "shape"), [(1, (30, 3)), (3, (30, 1)), (1, (30,))])
+def test_targets_of_another_shape_are_refused(targets: int, shape: tuple[int, ...]) -> None:
+    ensemble = EnsembleNetwork([drawn("mlp", seed, targets).float() for seed in range(2)])
+    with pytest.raises(ValueError, match="the model predicts"):
+        fit_baseline(ensemble, [(torch.randn(30, 3), torch.zeros(shape))], verbose=False)
+
+
+def test_no_held_out_rows() -> None:
+    ensemble = EnsembleNetwork([drawn("mlp", seed).float() for seed in range(2)])
+    with pytest.raises(ValueError, match="held_out"):
+        fit_baseline(ensemble, [(torch.randn(30, 3), torch.zeros(30, 1))], [], verbose=False)
+
+
+def test_integer_targets() -> None:
+    ensemble = EnsembleNetwork([drawn("mlp", seed).float() for seed in range(2)])
+    x, y = torch.randn(30, 3), torch.arange(30)[:, None]
+    report = fit_baseline(ensemble, [(x, y)], options=TrainingOptions(epochs=2), verbose=False)
+    assert np.isfinite(report.history).all()
+
+
+def test_a_member_of_no_numbers_is_seen() -> None:
+    members = [drawn("mlp", seed) for seed in range(2)]
+    nn.init.constant_(members[1].encoder[0].weight, torch.nan)
+    with pytest.raises(ValueError, match="diverged"):
+        fit_baseline(EnsembleNetwork(members), [rows()], options=TrainingOptions(epochs=2), verbose=False)

@@ -104,7 +104,8 @@ def fit_baseline(
         Seconds, and the held-out loss over epochs.
     """
     options = options or TrainingOptions()
-    checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {model} {replace(options, device='')}")
+    fit_of = f"{fingerprint} {model} {_settings(model)} {replace(options, device='')}"
+    checkpoints = Checkpoints(checkpoint_dir, fit_of)
     report = TrainingReport({"train": 0.0})
     model.to(find_device(options.device))
     done, state = checkpoints.latest(steps=1)
@@ -119,6 +120,15 @@ def fit_baseline(
         model.finish(train, train if held_out is None else held_out)
         checkpoints.save(1, model.state_dict())
     return report
+
+
+def _settings(model: nn.Module) -> list[dict[str, object]]:
+    """Numbers and names that a module and its parts were made with, which its `repr` may not show."""
+    kinds = (bool, int, float, str, tuple)
+    return [
+        {name: value for name, value in vars(part).items() if isinstance(value, kinds) and name != "training"}
+        for part in model.modules()
+    ]
 
 
 class BaselineRegressor(DeepRegressor):

@@ -96,8 +96,20 @@ class BayesianLinear(nn.Module):
         self.has_bias = linear.bias is not None
         # The bias is a last column, for an input that is always one.
         parts = [linear.weight, linear.bias[:, None]] if self.has_bias else [linear.weight]
-        self.mean = nn.Parameter(torch.cat(parts, 1).detach())
-        self.rho = nn.Parameter(torch.full_like(self.mean, math.log(math.expm1(initial_std))))
+        learnt = linear.weight.requires_grad
+        self.mean = nn.Parameter(torch.cat(parts, 1).detach(), requires_grad=learnt)
+        rho = torch.full_like(self.mean, math.log(math.expm1(initial_std)))
+        self.rho = nn.Parameter(rho.detach(), requires_grad=learnt)
+
+    @property
+    def weight(self) -> Tensor:
+        """Means of the weights (outputs, inputs), for modules that read those of their parts."""
+        return self.mean[:, :-1] if self.has_bias else self.mean
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Means of the biases (outputs,)."""
+        return self.mean[:, -1] if self.has_bias else None
 
     @property
     def std(self) -> Tensor:
@@ -121,7 +133,9 @@ class BayesianLinear(nn.Module):
 
     def _local(self, x: Tensor) -> Tensor:
         """Noise of the outputs: Gaussian, because the weights are (Kingma et al., 2015)."""
-        variance = F.linear(x.square(), self.std.square())
+        # Squares overflow half precision.
+        with torch.autocast(x.device.type, enabled=False):
+            variance = F.linear(x.to(self.rho.dtype).square(), self.std.square())
         # An input of zero leaves no noise, and there the root has no slope.
         return variance.clamp_min(1e-16).sqrt() * torch.randn_like(variance)
 
@@ -135,6 +149,7 @@ class BayesianLinear(nn.Module):
         if self not in draws.kept:
             noise = torch.stack([torch.randn(self.mean.shape, generator=generator) for generator in draws.generators])
             draws.kept[self] = self.mean + self.std * noise.to(self.mean)
+        draws.check(x)
         weight = draws.kept[self]
         output = x.reshape(len(weight), -1, x.shape[-1]).to(weight.dtype) @ weight.mT
         return output.reshape(*x.shape[:-1], -1)
@@ -261,11 +276,11 @@ class BayesianRegressor(SampledRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SampledRegressor._parameter_constraints,
         "prior": [StrOptions({"gaussian", "mixture"})],
-        "prior_std": [Interval(Real, 0, None, closed="neither")],
-        "narrow_std": [Interval(Real, 0, None, closed="neither")],
+        "prior_std": [Interval(Real, 1e-6, 1e6, closed="both")],
+        "narrow_std": [Interval(Real, 1e-6, 1e6, closed="both")],
         "narrow_share": [Interval(Real, 0, 1, closed="neither")],
         "gradient": [StrOptions({"local", "flipout"})],
-        "initial_std": [Interval(Real, 0, 100, closed="right")],
+        "initial_std": [Interval(Real, 1e-6, 100, closed="both")],
         # A saved model may ask for any number.
         "n_samples": [Interval(Integral, 1, 10_000, closed="both")],
     }

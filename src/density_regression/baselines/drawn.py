@@ -25,11 +25,24 @@ ROWS: Final = 8192
 """Rows, over all drawn networks, that are predicted at once: memory does not grow with their number."""
 
 
+WEIGHTS: Final = 2**24
+"""Weights of drawn networks that are held at once."""
+
+
 class Draws(NamedTuple):
-    """Networks being drawn: a generator for each, and what a layer that is used twice must draw only once."""
+    """Networks being drawn: a generator for each, what a layer used twice must draw once, and the rows of them all."""
 
     generators: list[torch.Generator]
     kept: dict[nn.Module, Tensor]
+    rows: int
+
+    def check(self, x: Tensor) -> None:
+        """Refuse inputs of a layer that do not begin with the batch: they cannot be told apart by network."""
+        if len(x) % self.rows:
+            raise ValueError(
+                f"A layer of the encoder was given shape {tuple(x.shape)}, but drawn networks need the batch, here "
+                f"{self.rows} rows, in the first place."
+            )
 
 
 # Not an attribute of the layers: threads may predict with the same network at the same time.
@@ -42,11 +55,15 @@ def current_draws() -> Draws | None:
 
 
 @contextmanager
-def _drawing(generators: list[torch.Generator]) -> Iterator[None]:
-    token = _DRAWS.set(Draws(generators, {}))
+def _drawing(generators: list[torch.Generator], rows: int) -> Iterator[None]:
+    token = _DRAWS.set(Draws(generators, {}, rows))
+    fast = torch.backends.mha.get_fastpath_enabled()
+    # Attention would otherwise be computed at once, from weights alone, and past the layers that draw.
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         _DRAWS.reset(token)
 
 
@@ -108,11 +125,12 @@ class RandomNetwork(SampledBaseline, GaussianNetwork):
         # A seed for each network: how many are computed at once then changes nothing.
         seeds = torch.randint(2**31, (count,), generator=torch.Generator().manual_seed(int(self.seed))).tolist()
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        at_once = max(ROWS // max(len(x) * x.shape[2:].numel(), 1), 1)
+        at_once = ROWS // max(len(x) * x.shape[2:].numel(), 1)
+        at_once = max(min(at_once, WEIGHTS // sum(part.numel() for part in self.parameters())), 1)
         parts = []
         for start in range(0, count, at_once):
             group = generators[start : start + at_once]
-            with _drawing(group):
+            with _drawing(group, len(group) * len(x)):
                 moments = GaussianNetwork.moments(self, x.repeat(len(group), *[1] * (x.ndim - 1)))
             parts.append([part.unflatten(0, (len(group), len(x))) for part in moments])
         return Moments(*(torch.cat(part) for part in zip(*parts, strict=True)))

@@ -44,6 +44,7 @@ class MCDropout(nn.Module):
         shape = (x.shape[1], *[1] * (x.ndim - 2)) if self.channels else x.shape[1:]
         if draws is None:
             return x * F.dropout(x.new_ones(len(x), *shape), self.p) if self.training else x
+        draws.check(x)
         kept = torch.stack([torch.rand(shape, generator=generator) >= self.p for generator in draws.generators])
         scaled = kept.to(x) / max(1.0 - self.p, torch.finfo(x.dtype).tiny)
         thinned: Tensor = x.unflatten(0, (len(kept), -1)) * scaled.unsqueeze(1)
@@ -57,10 +58,10 @@ class MCDropout(nn.Module):
 class DropoutNetwork(RandomNetwork):
     """A Gaussian network with dropout in training and at prediction (Gal & Ghahramani, 2016).
 
-    The features are always dropped before the last layer, with one mask for all positions of an image. Of the plain
-    `MLP` so are the units of all layers before. Any other encoder keeps its own dropout layers, which go on at
-    prediction (nn.Dropout with a mask for each element, nn.Dropout1d, 2d and 3d for each channel); what it drops in
-    other ways, as nn.MultiheadAttention does, remains a matter of training.
+    The features are always dropped before the last layer, at prediction with one mask for all positions of an image.
+    Of the plain `MLP` so are the units of all layers before. Any other encoder keeps its own dropout layers, which go
+    on at prediction (nn.Dropout with a mask for each element, nn.Dropout1d, 2d and 3d for each channel); what it drops
+    in other ways, as nn.MultiheadAttention does, remains a matter of training.
 
     Parameters
     ----------

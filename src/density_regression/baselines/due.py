@@ -336,6 +336,13 @@ class DUERegressor(SpectralRegressor):
         self.n_inducing = n_inducing
         self.kernel = kernel
 
+    def _size(self, columns: int, targets: int) -> int:
+        # gpytorch looks at its numbers while it is built, and what has no memory has none.
+        with torch.device("meta"):
+            encoder = self._encoder(columns)
+        weights = sum(parameter.numel() for parameter in encoder.parameters())
+        return weights + self.n_inducing * (self.hidden[-1] + 2 * targets * self.n_inducing)
+
     def _network(self, encoder: nn.Module, features: int, targets: int) -> DUENetwork:
         return DUENetwork(
             encoder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, Unpack
@@ -91,6 +92,7 @@ class _Together(nn.Module):
     def __init__(self, members: list[GaussianNetwork], encoder: Stacked, linear: Stacked) -> None:
         super().__init__()
         self.size = len(members)
+        self.targets = members[0].targets
         self.beta = members[0].beta
         self.encoder = encoder
         self.linear = linear
@@ -102,14 +104,17 @@ class _Together(nn.Module):
         if encoder is None or linear is None:
             return None
         together = cls(members, encoder, linear)
+        batch = next(iter(batches), None)
+        if isinstance(batches, TensorBatches):
+            batches.rewind()
+        if batch is None:
+            return together
         try:
-            with torch.no_grad(), torch.random.fork_rng():
-                together.eval()(*on_device(next(iter(batches)), next(together.parameters()).device))
+            with torch.random.fork_rng():
+                trial = copy.deepcopy(together).train()
+                trial(*on_device(batch, next(together.parameters()).device)).sum().backward()
         except RuntimeError:
             return None
-        finally:
-            if isinstance(batches, TensorBatches):
-                batches.rewind()
         return together
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -120,6 +125,9 @@ class _Together(nn.Module):
         if weight.ndim == 1:
             x, y, weight = (part.expand(self.size, *part.shape) for part in (x, y, weight))
         z = tame(self.encoder(x))
+        expected = (*z.shape[:2], self.targets, *z.shape[3:])
+        if y.shape != expected:
+            raise ValueError(f"Targets have shape {tuple(y.shape[1:])}, the model predicts {expected[1:]}.")
         output = self.linear(_rows(z)).to(self.linear.weight.dtype)
         losses = gaussian_nll(split_moments(output), _rows(y), self.beta if self.training else 0.0)
         return weighted_mean(losses, weight.repeat_interleave(z.shape[3:].numel(), dim=1) if z.ndim > 3 else weight)
@@ -145,7 +153,8 @@ class DeepEnsembleRegressor(SampledRegressor):
         Of AdamW; less than for `DensityRegressor`, as it makes networks agree, and so too sure, away from the data.
     **settings
         See `DeepRegressor`. An own encoder given as a module is copied for each member, and all copies but the first
-        draw their weights anew, layer by layer, where a layer can; give a function to draw them yourself.
+        draw their weights anew, layer by layer, where a layer can and is not frozen; give a function to draw them
+        yourself.
 
     Examples
     --------
@@ -179,7 +188,7 @@ class DeepEnsembleRegressor(SampledRegressor):
         features = feature_width(encoder, table.x[:2])
         members = [self._network(encoder, features, table.y.shape[1])]
         for i in range(1, self.n_members):
-            torch.manual_seed(seed + i)
+            torch.manual_seed((seed + i) % 2**63)
             another = self._encoder(table.x.shape[1])
             if isinstance(self.encoder, nn.Module):
                 another.apply(_draw_anew)
@@ -192,11 +201,9 @@ class DeepEnsembleRegressor(SampledRegressor):
     def _shuffles(self, seed: int) -> list[torch.Generator]:
         return [torch.Generator().manual_seed(seed + i) for i in range(self.n_members)]
 
-    def _networks(self) -> int:
-        return self.n_members
-
 
 def _draw_anew(module: nn.Module) -> None:
     reset = getattr(module, "reset_parameters", None)
-    if callable(reset):
+    # What is frozen was learnt elsewhere.
+    if callable(reset) and any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
         reset()

@@ -133,8 +133,12 @@ class NaturalPosteriorNetwork(StudentBaseline):
     @torch.no_grad()
     def finish(self, train: Batches, held_out: Batches) -> None:
         """Note how far the training rows reach: the flow is believed to twice that, and a tail falls beyond."""
-        latents = (self._latent(self.flat(*on_device(batch, self.radius.device)).z) for batch in train)
-        self.radius.copy_(torch.stack([trusted_radius(latent) for latent in latents]).amax())
+        radii = []
+        for batch in train:
+            z, _, weight = self.flat(*on_device(batch, self.radius.device))
+            if (weight > 0).any():
+                radii.append(trusted_radius(self._latent(z[weight > 0])))
+        self.radius.copy_(torch.stack(radii).amax())
 
     def _update(self, mean: Tensor, log_std: Tensor, evidence: Tensor) -> NormalInverseGamma:
         """Belief (n, k) after `evidence` (n, 1) for the moments `mean` and `log_std` (n, k)."""

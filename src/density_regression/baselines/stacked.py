@@ -41,8 +41,8 @@ class _Linear(Stacked):
         super().__init__()
         self.register_parameter("bias", None)
         for name, _ in layers[0].named_parameters():
-            values = [getattr(layer, name).detach() for layer in layers]
-            self.register_parameter(name, nn.Parameter(torch.stack(values)))
+            values = [getattr(layer, name) for layer in layers]
+            self.register_parameter(name, _parameter(torch.stack(values), values[0]))
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight.transpose(1, 2)
@@ -70,12 +70,14 @@ class _Mapped(Stacked):
         super().__init__()
         # Not a part of this module: its weights say nothing, only its code is run.
         self._code = (modules[0],)
-        parameters, buffers = torch.func.stack_module_state(list(modules))
+        saved = modules[0].state_dict()
         # A name with a dot cannot be registered.
-        for name, value in parameters.items():
-            self.register_parameter(name.replace(".", "/"), nn.Parameter(value.detach()))
-        for name, value in buffers.items():
-            self.register_buffer(name.replace(".", "/"), value)
+        for name, value in modules[0].named_parameters():
+            values = torch.stack([module.get_parameter(name) for module in modules])
+            self.register_parameter(name.replace(".", "/"), _parameter(values, value))
+        for name, _ in modules[0].named_buffers():
+            values = torch.stack([module.get_buffer(name) for module in modules])
+            self.register_buffer(name.replace(".", "/"), values, persistent=name in saved)
 
     def forward(self, x: Tensor) -> Tensor:
         self._code[0].train(self.training)
@@ -98,6 +100,10 @@ def stack(modules: Sequence[nn.Module]) -> Stacked | None:
     Linear layers and sequences of them become batched products, several times faster than what `torch.vmap`, which
     takes nearly every other module, makes of them.
     """
+    names = [name for name, _ in modules[0].named_parameters(remove_duplicate=False)]
+    if len(names) > len(list(modules[0].parameters())):
+        # One layer in two places would become two.
+        return None
     plain = _stack_plain(modules)
     if isinstance(plain, Stacked):
         return plain
@@ -109,11 +115,18 @@ def stack(modules: Sequence[nn.Module]) -> Stacked | None:
 
 def _stack_plain(modules: Sequence[nn.Module]) -> nn.Module | None:
     first = modules[0]
-    if type(first) is nn.Linear:
+    if first._forward_hooks or first._forward_pre_hooks:
+        return None
+    if type(first) is nn.Linear and first._parameters.keys() == {"weight", "bias"}:
         return _Linear(modules)
-    if isinstance(first, ELEMENTWISE):
+    if type(first) in ELEMENTWISE:
         return first
     if isinstance(first, nn.Sequential) and type(first).forward is nn.Sequential.forward:
         parts = {name: _stack_plain([module.get_submodule(name) for module in modules]) for name in first._modules}
         return _Sequence(parts) if all(part is not None for part in parts.values()) else None  # type: ignore[arg-type]
     return None
+
+
+def _parameter(stacked: Tensor, like: Tensor) -> nn.Parameter:
+    """Stacked values as a parameter, frozen where one member's is."""
+    return nn.Parameter(stacked.detach(), requires_grad=like.requires_grad)
