@@ -22,6 +22,7 @@ import sys
 import warnings
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -57,7 +58,9 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=20, help="at most; of kin8nm and power five")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("demo/rivals.jsonl"), help="where results are kept")
-    parser.add_argument("--report-only", action="store_true", help="fit nothing; report what there is")
+    parser.add_argument(
+        "--report-only", action="store_true", help="fit nothing; report the last results there are, of whatever code"
+    )
     args = parser.parse_args()
     if args.data_dir is None:
         sys.exit("Give the data folder: --data-dir DIR, or DENSITY_REGRESSION_DATA.")
@@ -66,7 +69,8 @@ def main() -> None:
     sets, names = args.sets.split(","), args.methods.split(",")
     wanted = [job for job in product(range(args.splits), sets, names) if job[0] < FEW_SPLITS.get(job[1], args.splits)]
     code = {name: code_of(METHODS[name]) for name in names}
-    results = {key(row): row for row in read(args.out) if code.get(row["method"]) == row["code"]}
+    present = (row for row in read(args.out) if args.report_only or code.get(row["method"]) == row["code"])
+    results = {key(row): row for row in present}
     missing = [] if args.report_only else [job for job in wanted if job not in results]
     with Progress(console=Console(stderr=True)) as progress, args.out.open("a") as file:
         task = progress.add_task("fits", total=len(wanted), completed=len(wanted) - len(missing))
@@ -101,40 +105,65 @@ def run(split: int, name: str, method: str, data_dir: str) -> dict[str, object]:
     return row
 
 
-def report(rows: list[dict[str, object]], sets: list[str], names: list[str]) -> None:
-    """Print a table for each set, and the cells that are not met."""
+class Cell(NamedTuple):
+    """One figure of one method on one set, and what the paper prints for it."""
+
+    set: str
+    method: str
+    metric: str
+    splits: int
+    value: float
+    paper: str
+    met: bool
+
+
+def cells_of(rows: list[dict[str, object]], sets: list[str], names: list[str]) -> list[Cell]:
+    """Every figure that both we and the paper have."""
     with (Path(__file__).parent / "paper_uci.csv").open() as file:
         paper = {(row["set"], row["method"], row["metric"]): row for row in csv.DictReader(file)}
-    missed, cells = [], 0
-    for name in sets:
-        print(f"\n{name:14s}   n    NLL (own)       paper            RMSE         paper         seconds")
+    cells = []
+    for metric, name, method in product(("NLL", "RMSE"), sets, names):
+        found = [row for row in rows if (row["set"], row["method"]) == (name, method)]
+        printed = paper.get((name, IN_PAPER.get(method, ""), metric))
+        if not found or printed is None:
+            continue
+        column = "own" if (metric, method) == ("NLL", "EDL") else metric.lower()
+        value = float(np.mean([row[column] for row in found]))
+        band = f"{printed['mean']} ± {printed['sd']}"
+        met = within(value, printed["mean"], printed["sd"])
+        cells.append(Cell(name, method, metric, len(found), value, band, met))
+    return cells
+
+
+def report(rows: list[dict[str, object]], sets: list[str], names: list[str]) -> None:
+    """Print a table for each metric in Markdown, then what has no place in it, and the cells that are not met."""
+    cells = cells_of(rows, sets, names)
+    splits = {cell.set: cell.splits for cell in cells}
+    for metric in ("NLL", "RMSE"):
+        print(f"\n| {metric} | " + " | ".join(f"{name} ({splits.get(name, 0)} splits)" for name in sets) + " |")
+        print("|---" * (len(sets) + 1) + "|")
         for method in names:
-            found = [row for row in rows if (row["set"], row["method"]) == (name, method)]
-            if not found:
-                continue
-            mean = {part: float(np.mean([row[part] for row in found])) for part in ("nll", "rmse", "seconds")}
-            own = float(np.mean([row["own"] for row in found])) if "own" in found[0] else None
-            line = f"{method:14s} {len(found):3d} {mean['nll']:7.3f} {'' if own is None else f'({own:.3f})':>9s}"
-            for metric, value in (
-                ("NLL", own if method == "EDL" and own is not None else mean["nll"]),
-                ("RMSE", mean["rmse"]),
-            ):
-                printed = paper.get((name, IN_PAPER.get(method, ""), metric))
-                if metric == "RMSE":
-                    line += f" {value:9.3f}"
-                if printed is None:
-                    line += " " * 17
-                    continue
-                cells += 1
-                met = within(value, printed["mean"], printed["sd"])
-                line += f" {printed['mean']:>6s} ± {printed['sd']:4s} {'  ' if met else 'NO'}"
-                if not met:
-                    missed.append(
-                        f"{name:9s} {method:14s} {metric:4s} {value:8.3f}  paper {printed['mean']} ± {printed['sd']}"
-                    )
-            print(f"{line} {mean['seconds']:7.1f}")
-    print(f"\n{cells - len(missed)} of {cells} cells met; not met:")
-    print("\n".join(missed) or "none")
+            line = {cell.set: cell for cell in cells if (cell.metric, cell.method) == (metric, method)}
+            shown = [f"{mark(line[name])} ({line[name].paper})" if name in line else "" for name in sets]
+            if any(shown):
+                print(f"| {method} | " + " | ".join(shown) + " |")
+    print("\nmean over splits    NLL of the Normal   of its own law     RMSE   seconds   epochs")
+    for name, method in product(sets, names):
+        found = [row for row in rows if (row["set"], row["method"]) == (name, method)]
+        parts = ("nll", "own", "rmse", "seconds", "epochs")
+        if found:
+            mean = [np.mean([row[part] for row in found]) if part in found[0] else np.nan for part in parts]
+            print(
+                f"{name:9s} {method:14s} {mean[0]:10.3f} {mean[1]:16.3f} {mean[2]:9.3f} {mean[3]:9.1f} {mean[4]:8.0f}"
+            )
+    missed = [cell for cell in cells if not cell.met]
+    print(f"\n{len(cells) - len(missed)} of {len(cells)} cells met; not met:")
+    for cell in missed:
+        print(f"{cell.set:9s} {cell.method:14s} {cell.metric:4s} {cell.value:8.3f}   paper {cell.paper}")
+
+
+def mark(cell: Cell) -> str:
+    return f"{cell.value:.2f}" if cell.met else f"**{cell.value:.2f}**"
 
 
 def within(value: float, mean: str, sd: str) -> bool:
