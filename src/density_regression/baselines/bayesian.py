@@ -150,9 +150,10 @@ class BayesianLinear(nn.Module):
             noise = torch.stack([torch.randn(self.mean.shape, generator=generator) for generator in draws.generators])
             draws.kept[self] = self.mean + self.std * noise.to(self.mean)
         draws.check(x)
-        weight = draws.kept[self]
-        output = x.reshape(len(weight), -1, x.shape[-1]).to(weight.dtype) @ weight.mT
-        return output.reshape(*x.shape[:-1], -1)
+        # In float64: batched products of single precision round otherwise for a row in another place.
+        weight = draws.kept[self].double()
+        output = x.reshape(len(weight), -1, x.shape[-1]).double() @ weight.mT
+        return output.reshape(*x.shape[:-1], -1).to(self.mean.dtype)
 
     def extra_repr(self) -> str:
         """Sizes, prior and gradient."""
