@@ -1,4 +1,4 @@
-"""DensityRegressor among scikit-learn's own: its checks, weights, model selection, frames, copies."""
+"""Among scikit-learn's own: its checks for all eleven; weights, model selection, frames, copies for ours."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from torch import nn
 from density_regression import MLP, DensityRegressor, GaussianDensity, MixtureDensity
 from density_regression.datasets import make_cubic
 from density_regression.density import RobustTempering
+from density_regression.registry import ESTIMATORS
 
 
 def quick(**params: object) -> DensityRegressor:
@@ -43,10 +44,16 @@ def own_factory(inputs: int) -> nn.Module:
 # -- scikit-learn's checks --------------------------------------------------------------------------------------
 
 
-def test_check_estimator() -> None:
+@pytest.fixture(params=ESTIMATORS.values(), ids=list(ESTIMATORS))
+def estimator(request: pytest.FixtureRequest) -> BaseEstimator:
+    """Each of the eleven, with its default settings."""
+    return request.param()
+
+
+def test_check_estimator(estimator: BaseEstimator) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkipTestWarning)
-        results = check_estimator(DensityRegressor(), on_fail=None)
+        results = check_estimator(estimator, on_fail=None)
     by_status: dict[str, set[str]] = {}
     for result in results:
         by_status.setdefault(result["status"], set()).add(result["check_name"])
@@ -58,8 +65,8 @@ def test_check_estimator() -> None:
     assert len(by_status["passed"]) > 40
 
 
-def test_no_tag_excuses_the_estimator() -> None:
-    tags = get_tags(DensityRegressor())
+def test_no_tag_excuses_the_estimator(estimator: BaseEstimator) -> None:
+    tags = get_tags(estimator)
     assert not tags.non_deterministic
     assert not tags.no_validation
     assert not tags._skip_test

@@ -10,6 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict
 
@@ -59,7 +60,8 @@ class Settings(TypedDict, total=False):
     random_state: Any
 
 
-class About(NamedTuple):
+@dataclass(frozen=True)
+class About:
     """What `density_regression.methods` says of a method.
 
     Attributes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
 
 from torch import nn
 
 from density_regression import baselines
-from density_regression.base import DeepRegressor
+from density_regression.base import About, DeepRegressor
 from density_regression.estimator import DensityRegressor
 from density_regression.persistence import InvalidModelError, read_model
 
@@ -33,28 +33,17 @@ ESTIMATORS: dict[str, type[DeepRegressor]] = {
 """Every class that `load` may build; a saved folder can name no other."""
 
 
-class Method(NamedTuple):
-    """A method of the comparison.
+@dataclass(frozen=True)
+class Method(About):
+    """A method of the comparison: what it says about itself, and its class.
 
     Attributes
     ----------
     estimator : type
         Its class, with the contract of `DensityRegressor`.
-    name : str
-        As the paper's tables have it.
-    reference : str
-        Authors and year.
-    passes : int
-        Forward passes for one prediction, by default.
-    needs_prior : bool
-        Whether somebody has to choose a prior.
     """
 
-    estimator: type[DeepRegressor]
-    name: str
-    reference: str
-    passes: int
-    needs_prior: bool
+    estimator: type[DeepRegressor] = field(kw_only=True)
 
 
 def methods() -> list[Method]:
@@ -66,7 +55,7 @@ def methods() -> list[Method]:
     >>> [method.name for method in density_regression.methods() if method.passes == 5]
     ['Deep Ensembles']
     """
-    return [Method(estimator, *estimator.about) for estimator in ESTIMATORS.values()]
+    return [Method(**asdict(estimator.about), estimator=estimator) for estimator in ESTIMATORS.values()]
 
 
 def load(folder: str | os.PathLike[str], encoder: nn.Module | None = None) -> DeepRegressor:

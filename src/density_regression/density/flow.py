@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from density_regression._extras import import_extra
 from density_regression.density._tail import continue_radially, trusted_radius
 from density_regression.density.base import Density
 
@@ -235,8 +235,4 @@ class FlowDensity(TrainedFlow):
 
 
 def _zuko_flows() -> Any:
-    try:
-        return importlib.import_module("zuko.flows")
-    except ImportError as error:
-        message = "FlowDensity needs zuko, which is not installed: pip install density-regression[flow]"
-        raise ImportError(message) from error
+    return import_extra("zuko.flows", needed_by="FlowDensity", extra="flow")
