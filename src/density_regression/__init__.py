@@ -1,22 +1,26 @@
 """Density-Regression: deep regression with an honest predictive distribution in one forward pass."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from density_regression import baselines, datasets, metrics
-from density_regression.density import (
-    FlowDensity,
-    GaussianDensity,
-    KernelDensity,
-    MixtureDensity,
-    RadialFlowDensity,
-)
-from density_regression.encoders import MLP, ResidualMLP
-from density_regression.estimator import DensityRegressor
-from density_regression.head import MeanHead, NaturalHead
-from density_regression.model import DensityRegression
-from density_regression.persistence import InvalidModelError
-from density_regression.registry import load, methods
-from density_regression.training import TrainingOptions, fit_density_regression
+if TYPE_CHECKING:
+    from density_regression import baselines, datasets, metrics, plots
+    from density_regression.base import fit_together
+    from density_regression.density import (
+        FlowDensity,
+        GaussianDensity,
+        KernelDensity,
+        MixtureDensity,
+        RadialFlowDensity,
+    )
+    from density_regression.encoders import MLP, ResidualMLP
+    from density_regression.estimator import DensityRegressor
+    from density_regression.head import MeanHead, NaturalHead
+    from density_regression.model import DensityRegression
+    from density_regression.persistence import InvalidModelError
+    from density_regression.registry import load, methods
+    from density_regression.training import TrainingOptions, fit_density_regression
 
 __all__ = [
     "MLP",
@@ -35,9 +39,29 @@ __all__ = [
     "baselines",
     "datasets",
     "fit_density_regression",
+    "fit_together",
     "load",
     "methods",
     "metrics",
+    "plots",
 ]
 
 __version__ = version("density-regression")
+
+_MODULES = ("baselines", "datasets", "metrics", "plots")
+_ROOMS = ("base", "density", "encoders", "estimator", "head", "model", "persistence", "registry", "training")
+
+
+def __getattr__(name: str) -> Any:
+    # Late, on first use: torch and scikit-learn take seconds to import, and `--help` or a missing file needs neither.
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    for room in _ROOMS if name in __all__ else ():
+        module = import_module(f"{__name__}.{room}")
+        if name in module.__all__:
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -23,8 +23,9 @@ def tame(z: Tensor) -> Tensor:
     and is made single. Gradients pass as if nothing had been done.
     """
     z = z.float() if z.dtype == torch.float16 else z
-    # A gradient through both steps would cost more than the layers of a small network.
-    return _Tamed.apply(z) if z.requires_grad else _tamed(z)  # type: ignore[no-untyped-call]
+    # A gradient through both steps would cost more than the layers of a small network, but only there can vmap go.
+    cheap = z.requires_grad and not torch._C._functorch.is_batchedtensor(z)
+    return _Tamed.apply(z) if cheap else _tamed(z)  # type: ignore[no-untyped-call]
 
 
 def _tamed(z: Tensor) -> Tensor:

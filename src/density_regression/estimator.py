@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -20,7 +21,11 @@ from density_regression.head import HEADS
 from density_regression.model import DensityRegression
 from density_regression.persistence import InvalidModelError
 from density_regression.tables import Floats, Table
-from density_regression.training import TrainingReport, fit_density_regression
+from density_regression.training import (
+    TrainingReport,
+    fit_density_regression,
+    fit_density_regressions_together,
+)
 
 __all__ = ["DensityRegressor"]
 
@@ -178,6 +183,25 @@ class DensityRegressor(DeepRegressor):
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=run.fingerprint,
             pretrained=run.pretrained,
+            verbose=self.verbose,
+        )
+
+    def _train_together(
+        self,
+        models: Sequence[DensityRegression],
+        trains: Sequence[Table],
+        held_outs: Sequence[Table],
+        runs: Sequence[Run],
+        draws: Sequence[Tensor],
+    ) -> TrainingReport | None:
+        size = self._batch_size(len(trains[0].x))
+        shuffles = [torch.Generator().manual_seed(run.seed) for run in runs]
+        return fit_density_regressions_together(
+            models,
+            [train.batches(size, shuffle) for train, shuffle in zip(trains, shuffles, strict=True)],
+            [held_out.batches(CHUNK) for held_out in held_outs],
+            options=self._options(runs[0].seed),
+            seeds=[run.seed for run in runs],
             verbose=self.verbose,
         )
 

@@ -93,6 +93,7 @@ class TensorBatches:
 
     Indexing whole tensors is several times faster than a `DataLoader` over rows. With a list of M generators each
     batch holds M of them, one for each member of an ensemble: x (M, batch, ...), y (M, batch, ...), weight (M, batch).
+    Members may also have a table each, see `side_by_side`.
     """
 
     def __init__(
@@ -105,8 +106,23 @@ class TensorBatches:
     ) -> None:
         self.rows = (x, y, weight)
         self.batch_size = batch_size
+        self._length = len(x)
         self._batches = max(math.ceil(len(x) / batch_size), 1)
         self._generator = generator
+        self._begins: Tensor | None = None
+
+    @classmethod
+    def side_by_side(cls, parts: Sequence[TensorBatches], members: int) -> TensorBatches:
+        """Batches of several tables of one shape, with as many `members` each: x (tables * members, batch, ...)."""
+        generators: list[torch.Generator] = []
+        for part in parts:
+            given = part._generator
+            generators += [given] if isinstance(given, torch.Generator) else given or []
+        x, y, weight = (torch.cat(tables) for tables in zip(*(part.rows for part in parts), strict=True))
+        together = cls(x, y, weight, parts[0].batch_size, generators or None)
+        together._length, together._batches = parts[0]._length, parts[0]._batches
+        together._begins = torch.arange(len(parts)).repeat_interleave(members)[:, None] * together._length
+        return together
 
     def __len__(self) -> int:
         return self._batches
@@ -125,7 +141,7 @@ class TensorBatches:
             generator.manual_seed(generator.initial_seed())
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        if self._generator is None:
+        if self._generator is None and self._begins is None:
             yield from zip(*(part.tensor_split(self._batches) for part in self.rows), strict=True)
             return
         for index in self._order().to(self.rows[0].device).tensor_split(self._batches, dim=-1):
@@ -133,10 +149,13 @@ class TensorBatches:
             yield tuple(part.index_select(0, index.flatten()).unflatten(0, index.shape) for part in self.rows)
 
     def _order(self) -> Tensor:
-        n = len(self.rows[0])
         if isinstance(self._generator, torch.Generator):
-            return torch.randperm(n, generator=self._generator)
-        return torch.stack([torch.randperm(n, generator=generator) for generator in self._generator or ()])
+            return torch.randperm(self._length, generator=self._generator)
+        if self._generator is None:
+            order = torch.arange(self._length)
+        else:
+            order = torch.stack([torch.randperm(self._length, generator=generator) for generator in self._generator])
+        return order if self._begins is None else order + self._begins
 
 
 def optimise(
@@ -255,9 +274,9 @@ def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> T
     total, count = torch.zeros((), device=device), torch.zeros((), device=device)
     for batch in batches:
         x, y, weight = on_device(batch, device)
-        total = total + objective(x, y, weight) * weight.sum()
-        count = count + weight.sum()
-    if not count > 0:
+        total = total + objective(x, y, weight) * weight.sum(-1)
+        count = count + weight.sum(-1)
+    if not (count > 0).all():
         raise ValueError("The batches in held_out have no rows, or rows without weight; give some, or None.")
     return total / count
 
@@ -299,7 +318,7 @@ def _fabric(options: TrainingOptions) -> Fabric:
 
 @contextmanager
 def timed(report: TrainingReport, step: str) -> Iterator[None]:
-    """Note the seconds of a step in a report."""
+    """Add the seconds of a step to a report."""
     start = time.perf_counter()
     yield
-    report.seconds[step] = time.perf_counter() - start
+    report.seconds[step] += time.perf_counter() - start

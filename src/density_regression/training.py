@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -27,6 +27,7 @@ from density_regression.loop import (
 from density_regression.model import DensityRegression
 from density_regression.network import Features, weighted_mean
 from density_regression.persistence import Checkpoints
+from density_regression.stacked import MappedLoss, can_train
 
 __all__ = [
     "Batches",
@@ -37,6 +38,7 @@ __all__ = [
     "cache_features",
     "fit_density",
     "fit_density_regression",
+    "fit_density_regressions_together",
     "pretrain",
     "refit_head",
 ]
@@ -119,6 +121,43 @@ def fit_density_regression(
         with timed(report, "refit_head"):
             refit_head(model, features, held, progress, stream=None if complete else train)
             checkpoints.save(3, model.state_dict())
+    return report
+
+
+def fit_density_regressions_together(
+    models: Sequence[DensityRegression],
+    trains: Sequence[TensorBatches],
+    held_outs: Sequence[TensorBatches],
+    *,
+    options: TrainingOptions,
+    seeds: Sequence[int],
+    verbose: bool = True,
+) -> TrainingReport | None:
+    """Train models of one shape, each on rows of its own: step 1 as one computation; None if that cannot be.
+
+    Each ends as it would by `fit_density_regression`, but for rounding.
+    """
+    report = TrainingReport()
+    with StepProgress(verbose) as progress, timed(report, "pretrain"):
+        for model in models:
+            model.to(find_device(options.device))
+            model.head.release()
+        together = MappedLoss.of([_NegativeLogLikelihood(model) for model in models])
+        held_out = TensorBatches.side_by_side(held_outs, 1)
+        if together is None or not can_train(together, held_out):
+            return None
+        train = TensorBatches.side_by_side(trains, 1)
+        report.history = optimise(together, train, held_out, options, progress, name="1/3 networks")
+        together.unstack()
+    for model, own, held, seed in zip(models, trains, held_outs, seeds, strict=True):
+        model.eval()
+        own.rewind()
+        features, complete = cache_features(model, own)
+        held_features = cache_features(model, held)[0]
+        with timed(report, "fit_density"):
+            fit_density(model, features, held_features, seed=seed)
+        with timed(report, "refit_head"):
+            refit_head(model, features, held_features, stream=None if complete else own)
     return report
 
 

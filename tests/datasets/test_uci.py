@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from density_regression.datasets import UCI_NAMES, load_uci, standard_splits
+from density_regression.datasets import UCI_NAMES, fetch, load_uci, standard_splits
 
 VARIABLE = "DENSITY_REGRESSION_DATA"
 REAL_FOLDER = os.environ.get(VARIABLE)
@@ -106,7 +106,9 @@ def test_argument_wins_over_the_environment(folder: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_no_folder(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+def test_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(fetch, "sources", dict)
     if value is None:
         monkeypatch.delenv(VARIABLE, raising=False)
     else:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +14,21 @@ from torch import Tensor, nn
 from density_regression._progress import StepProgress
 from density_regression.base import CHUNK, DeepRegressor, Run
 from density_regression.encoders import feature_width
-from density_regression.loop import Batches, TrainingOptions, TrainingReport, find_device, optimise, timed
+from density_regression.loop import (
+    Batches,
+    TensorBatches,
+    TrainingOptions,
+    TrainingReport,
+    find_device,
+    optimise,
+    timed,
+)
 from density_regression.network import Network, Predictor, weighted_mean
 from density_regression.persistence import Checkpoints
+from density_regression.stacked import MappedLoss, StackedLoss, can_train
 from density_regression.tables import Table
 
-__all__ = ["Baseline", "BaselineRegressor", "Objective", "Rival", "fit_baseline"]
+__all__ = ["Baseline", "BaselineRegressor", "Objective", "Rival", "fit_baseline", "fit_baselines_together"]
 
 
 class Rival(Predictor):
@@ -38,6 +49,16 @@ class Rival(Predictor):
 
     def finish(self, train: Batches, held_out: Batches) -> None:
         """Learn what the loss does not teach, once the weights are final."""
+
+    @property
+    def parts(self) -> int:
+        """How many losses it has, each trained as if it were alone."""
+        return 1
+
+    @classmethod
+    def stacked(cls, models: Sequence[Self]) -> StackedLoss | None:
+        """The losses of several models of one shape as one computation; None if that cannot be."""
+        return MappedLoss.of([Objective(model) for model in models])
 
 
 class Baseline(Network, Rival):
@@ -122,6 +143,40 @@ def fit_baseline(
     return report
 
 
+def fit_baselines_together(
+    models: Sequence[Rival],
+    trains: Sequence[TensorBatches],
+    held_outs: Sequence[TensorBatches],
+    *,
+    options: TrainingOptions,
+    draws: Sequence[Tensor],
+    verbose: bool = True,
+) -> TrainingReport | None:
+    """Train rivals of one kind, each on rows of its own, as one computation; None if that cannot be.
+
+    Each ends as it would by `fit_baseline`, but for rounding, and for what is drawn while training. It begins with
+    torch's generator in the state that `draws` has for it.
+    """
+    report = TrainingReport({"train": 0.0})
+    with StepProgress(verbose) as progress, timed(report, "train"):
+        for model, train, draw in zip(models, trains, draws, strict=True):
+            torch.set_rng_state(draw)
+            model.to(find_device(options.device))
+            model.begin(train)
+        parts = models[0].parts
+        together = models[0].stacked(models) if len({repr(_settings(model)) for model in models}) == 1 else None
+        held_out = TensorBatches.side_by_side(held_outs, parts)
+        if together is None or not can_train(together, held_out):
+            return None
+        train = TensorBatches.side_by_side(trains, parts)
+        report.history = optimise(together, train, held_out, options, progress, name=f"{len(models)} networks")
+        together.unstack()
+        for model, own, held in zip(models, trains, held_outs, strict=True):
+            model.eval()
+            model.finish(own, held)
+    return report
+
+
 def _settings(model: nn.Module) -> list[dict[str, object]]:
     """Numbers and names that a module and its parts were made with, which its `repr` may not show."""
     kinds = (bool, int, float, str, tuple)
@@ -154,6 +209,24 @@ class BaselineRegressor(DeepRegressor):
             options=self._options(run.seed),
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=run.fingerprint,
+            verbose=self.verbose,
+        )
+
+    def _train_together(
+        self,
+        models: Sequence[Rival],
+        trains: Sequence[Table],
+        held_outs: Sequence[Table],
+        runs: Sequence[Run],
+        draws: Sequence[Tensor],
+    ) -> TrainingReport | None:
+        size = self._batch_size(len(trains[0].x))
+        return fit_baselines_together(
+            models,
+            [train.batches(size, self._shuffles(run.seed)) for train, run in zip(trains, runs, strict=True)],
+            [held_out.batches(CHUNK) for held_out in held_outs],
+            options=self._options(runs[0].seed),
+            draws=draws,
             verbose=self.verbose,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, Unpack
@@ -17,11 +16,11 @@ from density_regression.base import About, Settings
 from density_regression.baselines.base import Objective
 from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll, split_moments
 from density_regression.baselines.sampled import Sampled, SampledRegressor
-from density_regression.baselines.stacked import Stacked, stack
 from density_regression.encoders import feature_width
 from density_regression.head import Moments
-from density_regression.loop import Batches, TensorBatches, TrainingOptions, on_device, optimise
+from density_regression.loop import Batches, TensorBatches, TrainingOptions, optimise
 from density_regression.network import weighted_mean
+from density_regression.stacked import Stacked, StackedLoss, can_train, stack
 from density_regression.tables import Table
 
 __all__ = ["DeepEnsembleRegressor", "EnsembleNetwork"]
@@ -63,14 +62,28 @@ class EnsembleNetwork(Sampled):
         self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
     ) -> list[float]:
         """Train the members together, or one by one where that cannot be; returns the mean of their losses."""
-        together = _Together.of(self.networks, train if held_out is None else held_out)
-        if together is None:
+        together = self.stacked([self])
+        example = train if held_out is None else held_out
+        fits = together is not None and can_train(together, example)
+        if isinstance(example, TensorBatches):
+            example.rewind()
+        if together is None or not fits:
             return self._fit_one_by_one(train, held_out, options, progress)
         history = optimise(together, train, held_out, options, progress, name="members")
-        for i, member in enumerate(self.networks):
-            member.encoder.load_state_dict(together.encoder.member_state(i))
-            member.linear.load_state_dict(together.linear.member_state(i))
+        together.unstack()
         return history
+
+    @property
+    def parts(self) -> int:
+        """Each member is trained as if it were alone."""
+        return len(self.members)
+
+    @classmethod
+    def stacked(cls, models: Sequence[Self]) -> _Together | None:
+        """The members of all `models` as one computation; None if their encoders cannot be."""
+        members = [member for model in models for member in model.networks]
+        encoder, linear = stack([member.encoder for member in members]), stack([member.linear for member in members])
+        return None if encoder is None or linear is None else _Together(members, encoder, linear)
 
     def _fit_one_by_one(
         self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
@@ -86,36 +99,24 @@ class EnsembleNetwork(Sampled):
         return [sum(losses) / len(losses) for losses in zip(*padded, strict=True)]
 
 
-class _Together(nn.Module):
+class _Together(StackedLoss):
     """The members' losses (M,) as one computation."""
 
     def __init__(self, members: list[GaussianNetwork], encoder: Stacked, linear: Stacked) -> None:
         super().__init__()
+        # Not parts of this module: they get its weights at the end.
+        self._members = tuple(members)
         self.size = len(members)
         self.targets = members[0].targets
         self.beta = members[0].beta
         self.encoder = encoder
         self.linear = linear
 
-    @classmethod
-    def of(cls, members: list[GaussianNetwork], batches: Batches) -> Self | None:
-        """The members stacked; None if their encoders cannot be, which a batch is tried for."""
-        encoder, linear = stack([member.encoder for member in members]), stack([member.linear for member in members])
-        if encoder is None or linear is None:
-            return None
-        together = cls(members, encoder, linear)
-        batch = next(iter(batches), None)
-        if isinstance(batches, TensorBatches):
-            batches.rewind()
-        if batch is None:
-            return together
-        try:
-            with torch.random.fork_rng():
-                trial = copy.deepcopy(together).train()
-                trial(*on_device(batch, next(together.parameters()).device)).sum().backward()
-        except RuntimeError:
-            return None
-        return together
+    def unstack(self) -> None:
+        """Give the members what was learnt."""
+        for i, member in enumerate(self._members):
+            member.encoder.load_state_dict(self.encoder.member_state(i))
+            member.linear.load_state_dict(self.linear.member_state(i))
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Mean loss of each member, (M,).

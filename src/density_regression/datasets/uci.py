@@ -1,16 +1,15 @@
-"""The UCI regression tables and their standard train/test splits, read from a local folder."""
+"""The UCI regression tables and their standard train/test splits."""
 
 __all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "standard_splits"]
 
 import gzip
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-DATA_DIR_VARIABLE = "DENSITY_REGRESSION_DATA"
+from density_regression.datasets.fetch import find_file
 
 _WITH_SPLITS = (
     "boston",
@@ -47,7 +46,8 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
         not the whole.
     data_dir : path, optional
         Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last. If omitted,
-        the environment variable ``DENSITY_REGRESSION_DATA`` names it.
+        the environment variable ``DENSITY_REGRESSION_DATA`` names it; without either, the table is downloaded
+        once, if it has a public source (all but ``"year_partial_90feat"``).
 
     Returns
     -------
@@ -58,12 +58,12 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     Raises
     ------
     ValueError
-        If the name is unknown, or the file is not such a table.
+        If the name is unknown, or the file or the download is not such a table.
     FileNotFoundError
-        If no folder is given, or the file is not in it.
+        If the file is not in the folder, or no folder is given and it cannot be downloaded.
     """
     _check_name(name, UCI_NAMES, "is not a known UCI table")
-    path = _find(data_dir, f"{name}.csv.gz")
+    path = find_file(f"uci/{name}.csv.gz", data_dir)
     with gzip.open(path, "rt", encoding="utf-8") as file:
         header = file.readline().strip().split(",")
         table = np.loadtxt(file, delimiter=",", dtype=np.float64, ndmin=2)
@@ -84,7 +84,8 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
         One of ``UCI_NAMES``, except ``"wine_white"`` and ``"year_partial_90feat"``, which have none.
     data_dir : path, optional
         Folder that holds ``uci/splits/NAME.npz``, with arrays ``train_0, test_0, train_1, ...``. If
-        omitted, the environment variable ``DENSITY_REGRESSION_DATA`` names it.
+        omitted, the environment variable ``DENSITY_REGRESSION_DATA`` names it; without either, the splits are
+        downloaded once.
 
     Returns
     -------
@@ -97,11 +98,11 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
     ValueError
         If the name is unknown or has no standard splits, or the file does not hold pairs of arrays.
     FileNotFoundError
-        If no folder is given, or the file is not in it.
+        If the file is not in the folder, or no folder is given and it cannot be downloaded.
     """
     _check_name(name, UCI_NAMES, "is not a known UCI table")
     _check_name(name, _WITH_SPLITS, "has no standard splits")
-    path = _find(data_dir, "splits", f"{name}.npz")
+    path = find_file(f"uci/splits/{name}.npz", data_dir)
     with np.load(path, allow_pickle=False) as arrays:
         count = len(arrays.files) // 2
         expected = {f"{part}_{i}" for i in range(count) for part in ("train", "test")}
@@ -115,14 +116,3 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
 def _check_name(name: str, known: tuple[str, ...], complaint: str) -> None:
     if name not in known:
         raise ValueError(f"{name!r} {complaint}; choose one of {', '.join(known)}.")
-
-
-def _find(data_dir: str | os.PathLike[str] | None, *parts: str) -> Path:
-    folder = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
-    remedy = f"pass data_dir=, or set the environment variable {DATA_DIR_VARIABLE}, to the folder that holds uci/"
-    if not folder:
-        raise FileNotFoundError(f"No data folder was given: {remedy}.")
-    path = Path(folder).expanduser().joinpath("uci", *parts)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}: {remedy}.")
-    return path

@@ -11,16 +11,14 @@ from sklearn.base import clone
 
 from density_regression import metrics
 from density_regression.base import DeepRegressor
-from density_regression.datasets import make_cubic
 from density_regression.estimator import DensityRegressor
+from density_regression.experiments.suites import Cubic
 from density_regression.plots import predictive_band
 from density_regression.registry import methods
 
 __all__ = ["METHODS", "TEMPERINGS", "CubicResult", "draw", "run_cubic"]
 
-NOISE: Final = 3.0
-EDGE: Final = 4.0
-FAR: Final = 7.0
+TOY: Final = Cubic()
 
 TEMPERINGS: Final[dict[str, DeepRegressor]] = {
     "robust (default)": DensityRegressor(tempering="robust"),
@@ -60,22 +58,19 @@ def run_cubic(method: str, seed: int, grid: Floats, **params: Any) -> CubicResul
     **params
         Parameters of the estimator.
     """
-    X, y = make_cubic(n=1000, low=-EDGE, high=EDGE, noise=NOISE, random_state=seed)
-    regressor = clone((TEMPERINGS | METHODS)[method]).set_params(random_state=seed, n_threads=1, **params).fit(X, y)
-    X_test, y_test = make_cubic(n=3500, low=-FAR, high=FAR, noise=NOISE, random_state=seed + 1_000_000)
-    mean, std = regressor.predict(X_test, return_std=True)
-    inside = np.abs(X_test[:, 0]) <= EDGE
+    task = TOY.load("cubic", str(seed), None)
+    regressor = clone((TEMPERINGS | METHODS)[method]).set_params(random_state=seed, n_threads=1, **params)
+    regressor.fit(task.train.X, task.train.y)
     figures = {}
-    for where, rows in (("inside", inside), ("outside", ~inside)):
-        true, law = y_test[rows], (mean[rows], std[rows])
-        figures[f"NLL {where}"] = metrics.nll(true, *law)
-        figures[f"RMSE {where}"] = metrics.rmse(true, law[0])
-        figures[f"calibration {where}"] = metrics.calibration_error(true, *law)
-        figures[f"sharpness {where}"] = metrics.sharpness(law[1])
-        figures[f"coverage {where}"] = metrics.coverage(true, *law, level=0.95)
-    curve = X_test[~inside, 0] ** 3
-    figures["curve coverage outside"] = metrics.coverage(curve, mean[~inside], std[~inside], level=0.95)
-    center, *ends = regressor.predict([[0.0], [-FAR], [FAR]], return_std=True)[1]
+    for where, (X, y) in task.tests.items():
+        mean, std = regressor.predict(X, return_std=True)
+        figures[f"NLL {where}"] = metrics.nll(y, mean, std)
+        figures[f"RMSE {where}"] = metrics.rmse(y, mean)
+        figures[f"calibration {where}"] = metrics.calibration_error(y, mean, std)
+        figures[f"sharpness {where}"] = metrics.sharpness(std)
+        figures[f"coverage {where}"] = metrics.coverage(y, mean, std, level=0.95)
+        figures[f"curve coverage {where}"] = metrics.coverage(X[:, 0] ** 3, mean, std, level=0.95)
+    center, *ends = regressor.predict([[0.0], [-TOY.FAR], [TOY.FAR]], return_std=True)[1]
     figures["std(7) / std(0)"] = float(np.mean(ends) / center)
     along = regressor.predict(grid[:, None], return_std=True)
     return CubicResult(method, figures, regressor.report_.seconds, *along)
@@ -86,7 +81,7 @@ def draw(results: list[CubicResult], grid: Floats, seed: int, path: Path, column
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    X, y = make_cubic(n=1000, low=-EDGE, high=EDGE, noise=NOISE, random_state=seed)
+    X, y = TOY.load("cubic", str(seed), None).train
     columns = min(columns, len(results))
     rows = -(-len(results) // columns)
     figure = Figure(figsize=(4 * columns, 3.6 * rows + 0.6), layout="constrained")
@@ -94,7 +89,7 @@ def draw(results: list[CubicResult], grid: Floats, seed: int, path: Path, column
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax, result in zip(panels, results, strict=False):
         predictive_band(ax, grid, result.mean, result.std, x_train=X, y_train=y, y_true=grid**3)
-        ax.set(title=result.method, ylim=(-400, 400), xlim=(-FAR, FAR))
+        ax.set(title=result.method, ylim=(-400, 400), xlim=(-TOY.FAR, TOY.FAR))
         ratio = result.figures["std(7) / std(0)"]
         note = ax.text(0.03, 0.96, f"std(7) / std(0) = {ratio:.3g}", transform=ax.transAxes, va="top", zorder=6)
         note.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5})

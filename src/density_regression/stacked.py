@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Stacked", "stack"]
+from density_regression.loop import Batches, on_device
+
+__all__ = ["MappedLoss", "Stacked", "StackedLoss", "can_train", "stack"]
 
 ELEMENTWISE = (
     nn.ReLU,
@@ -64,7 +68,7 @@ class _Sequence(Stacked):
 
 
 class _Mapped(Stacked):
-    """M modules of any kind, through `torch.vmap`."""
+    """M modules of any kind, of one input or several, through `torch.vmap`."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -79,19 +83,91 @@ class _Mapped(Stacked):
             values = torch.stack([module.get_buffer(name) for module in modules])
             self.register_buffer(name.replace(".", "/"), values, persistent=name in saved)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor:
         self._code[0].train(self.training)
         state = {name.replace("/", "."): value for name, value in (*self.named_parameters(), *self.named_buffers())}
 
-        def member(state: dict[str, Tensor], x: Tensor) -> Tensor:
-            output: Tensor = torch.func.functional_call(self._code[0], state, (x,))
+        def member(state: dict[str, Tensor], *inputs: Tensor) -> Tensor:
+            output: Tensor = torch.func.functional_call(self._code[0], state, inputs)
             return output
 
-        outputs: Tensor = torch.vmap(member, randomness="different")(state, x)
+        outputs: Tensor = torch.vmap(member, randomness="different")(state, *inputs)
         return outputs
+
+    def one_by_one(self, *inputs: Tensor) -> Tensor:
+        """The same without vmap."""
+        self._code[0].train(self.training)
+        members = range(len(inputs[0]))
+        parts = [(self.member_state(i), tuple(part[i] for part in inputs)) for i in members]
+        return torch.stack([torch.func.functional_call(self._code[0], state, part) for state, part in parts])
 
     def member_state(self, member: int) -> dict[str, Tensor]:
         return {name.replace("/", "."): value for name, value in super().member_state(member).items()}
+
+
+class StackedLoss(nn.Module, ABC):
+    """Losses (M,) of M objectives as one computation, for `optimise`; batches hold one for each of them."""
+
+    @abstractmethod
+    def unstack(self) -> None:
+        """Give the objectives what was learnt."""
+
+
+class MappedLoss(StackedLoss):
+    """Objectives of any kind, through `torch.vmap`.
+
+    Parameters
+    ----------
+    objectives : sequence of modules
+        Of one kind and shape, from a batch (x, y, weight) to a loss.
+    """
+
+    def __init__(self, objectives: Sequence[nn.Module]) -> None:
+        super().__init__()
+        # Not parts of this module: they get its weights at the end.
+        self._objectives = tuple(objectives)
+        self._losses = _Mapped(objectives)
+        self._maps_evaluation = True
+
+    @classmethod
+    def of(cls, objectives: Sequence[nn.Module]) -> MappedLoss | None:
+        """The objectives as one; None if they hold what must be run one by one."""
+        return cls(objectives) if _can_be_mapped(objectives[0]) else None
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Loss of each, (M,)."""
+        if self.training:
+            return self._map(x, y, weight)
+        if self._maps_evaluation:
+            try:
+                return self._map(x, y, weight)
+            except RuntimeError:
+                # What looks at a number, such as its seed, cannot be mapped; it is seen once an epoch.
+                self._maps_evaluation = False
+        return self._losses.one_by_one(x, y, weight)
+
+    def _map(self, *batch: Tensor) -> Tensor:
+        losses: Tensor = self._losses(*batch)
+        return losses
+
+    def unstack(self) -> None:
+        """Give the objectives what was learnt."""
+        for i, objective in enumerate(self._objectives):
+            objective.load_state_dict(self._losses.member_state(i))
+
+
+def can_train(together: nn.Module, batches: Batches) -> bool:
+    """Whether a stacked loss can be computed and differentiated, which a batch is tried for."""
+    batch = next(iter(batches), None)
+    if batch is None:
+        return True
+    device = next(together.parameters()).device
+    try:
+        with torch.random.fork_rng():
+            copy.deepcopy(together).train()(*on_device(batch, device)).sum().backward()
+    except RuntimeError:
+        return False
+    return True
 
 
 def stack(modules: Sequence[nn.Module]) -> Stacked | None:
@@ -100,17 +176,24 @@ def stack(modules: Sequence[nn.Module]) -> Stacked | None:
     Linear layers and sequences of them become batched products, several times faster than what `torch.vmap`, which
     takes nearly every other module, makes of them.
     """
-    names = [name for name, _ in modules[0].named_parameters(remove_duplicate=False)]
-    if len(names) > len(list(modules[0].parameters())):
-        # One layer in two places would become two.
+    if _repeats_itself(modules[0]):
         return None
     plain = _stack_plain(modules)
     if isinstance(plain, Stacked):
         return plain
-    # Running statistics are written while training, which vmap cannot do for each member apart.
-    if any(getattr(part, "track_running_stats", False) for part in modules[0].modules()):
-        return None
-    return _Mapped(modules)
+    return _Mapped(modules) if _can_be_mapped(modules[0]) else None
+
+
+def _repeats_itself(module: nn.Module) -> bool:
+    """Whether one layer is in two places: stacked, it would become two."""
+    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    return len(names) > len(list(module.parameters()))
+
+
+def _can_be_mapped(module: nn.Module) -> bool:
+    """Whether vmap can be asked: running statistics are written while training, which it cannot do for each apart."""
+    statistics = any(getattr(part, "track_running_stats", False) for part in module.modules())
+    return not (statistics or _repeats_itself(module))
 
 
 def _stack_plain(modules: Sequence[nn.Module]) -> nn.Module | None:

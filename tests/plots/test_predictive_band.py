@@ -1,34 +1,19 @@
-"""What the figures hold: artists, their data, their labels."""
-
-import subprocess
-import sys
-from collections.abc import Iterator
+"""The predictive band: artists, their data, their labels."""
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from density_regression import metrics, plots
+from density_regression import plots
 
 X = np.linspace(-6, 6, 41)
 MEAN = X**3 + 5
 STD = 1 + 0.5 * np.abs(X)
 X_TRAIN = np.array([-3.0, 0.5, 4.0, 1.0])
 Y_TRAIN = np.array([-25.0, 1.0, 60.0, 2.0])
-
-
-@pytest.fixture
-def ax() -> Iterator[Axes]:
-    figure = Figure()
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    yield axes
-    figure.canvas.draw()
 
 
 def line(ax: Axes, label: str) -> Line2D:
@@ -158,29 +143,3 @@ def test_bad_band_arguments(ax: Axes) -> None:
     for k in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="k, the half-width"):
             plots.predictive_band(ax, X, MEAN, STD, k=k)
-
-
-def test_calibration_curve(ax: Axes) -> None:
-    rng = np.random.default_rng(0)
-    y = rng.normal(size=200)
-    zeros, ones = np.zeros(200), np.ones(200)
-    plots.calibration_curve(ax, y, zeros, ones, levels=20, label="right")
-    plots.calibration_curve(ax, y, zeros, 0.2 * ones, label="too narrow")
-    expected, observed = metrics.calibration_curve(y, zeros, ones, levels=20)
-    np.testing.assert_array_equal(line(ax, "right").get_xydata(), np.column_stack([expected, observed]))
-    assert len(np.asarray(line(ax, "too narrow").get_xdata())) == 100
-    np.testing.assert_array_equal(line(ax, "calibrated").get_xydata(), [[0, 0], [1, 1]])
-    assert line(ax, "right").get_color() != line(ax, "too narrow").get_color()
-    assert ax.get_xlabel() == "expected fraction"
-    assert ax.get_ylabel() == "observed fraction"
-    assert ax.get_xlim() == ax.get_ylim() == (0, 1)
-
-
-def test_calibration_curve_without_a_label_stays_out_of_the_legend(ax: Axes) -> None:
-    plots.calibration_curve(ax, [0.0, 1.0], [0.0, 0.0], [1.0, 1.0])
-    assert ax.get_legend_handles_labels()[1] == ["calibrated"]
-
-
-def test_matplotlib_is_not_imported_until_needed() -> None:
-    code = "import sys; import density_regression.plots; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,9 +1,8 @@
-"""The command line."""
+"""`demo`: the cubic toy, by all methods."""
 
 from __future__ import annotations
 
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,33 +13,9 @@ from rich.table import Table
 if TYPE_CHECKING:
     from density_regression.experiments.cubic import CubicResult
 
-__all__ = ["app"]
-
-app = typer.Typer(
-    name="density-regression",
-    help="Deep regression with an honest predictive distribution in one forward pass.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-)
+__all__ = ["demo"]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(version("density-regression"))
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """Deep regression with an honest predictive distribution in one forward pass."""
-
-
-@app.command()
 def demo(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of data and networks.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),

@@ -1,0 +1,89 @@
+"""`bench`: every method on every split of a suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from density_regression.cli.errors import fail
+
+if TYPE_CHECKING:
+    from density_regression.experiments.bench import Bench
+    from density_regression.experiments.records import RecordFile
+
+__all__ = ["bench"]
+
+
+def bench(
+    suite: Annotated[
+        Literal["cubic", "uci", "uci-shift", "wine", "weather", "stations"], typer.Argument(help="What to run.")
+    ],
+    protocol: Annotated[
+        Literal["paper", "tuned"], typer.Option(help="The paper's settings, or an equal search for every method.")
+    ] = "paper",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas; all if left out.")] = "",
+    datasets: Annotated[str, typer.Option(help="Data sets of the suite, separated by commas.")] = "",
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="Splits of each data set; or seeds, where it has none.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Fits of each split.")] = 1,
+    budget: Annotated[int, typer.Option(min=1, help="Settings to try for each method, if tuned.")] = 12,
+    data_dir: Annotated[
+        str | None, typer.Option(envvar="DENSITY_REGRESSION_DATA", help="Folder with the data.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
+    jobs: Annotated[int, typer.Option(help="Processes; -1 is one for each core.")] = -1,
+) -> None:
+    """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
+    from density_regression.experiments.suites import SUITES
+
+    if jobs == 0:
+        raise typer.BadParameter("0 processes do nothing; -1 is one for each core.", param_hint="--jobs")
+    wanted = _names(datasets)
+    try:
+        # Before anything slow is imported or fitted: is the data there?
+        for dataset in wanted or SUITES[suite].datasets(data_dir):
+            SUITES[suite].load(dataset, SUITES[suite].splits(dataset, data_dir)[0], data_dir)
+    except (OSError, ImportError, ValueError) as error:
+        fail(str(error))
+
+    from density_regression.experiments.bench import ESTIMATORS, Bench, check_extras
+    from density_regression.experiments.records import RecordFile
+
+    names = _names(methods) or list(ESTIMATORS)
+    for name in names:
+        if name not in ESTIMATORS:
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(ESTIMATORS)}.", param_hint="--methods")
+    try:
+        check_extras(names)
+        file = RecordFile(out / f"{suite}-{protocol}.jsonl")
+    except (ImportError, OSError) as error:
+        fail(str(error))
+    _run(Bench(suite, protocol, names, wanted or None, splits, seeds, data_dir, budget), file, jobs)
+
+
+def _run(work: Bench, file: RecordFile, jobs: int) -> None:
+    from density_regression.experiments.live import BenchProgress
+
+    console = Console(stderr=True)
+    if file.dropped:
+        console.print(f"{file.path}: {file.dropped} half-written line(s) removed.", soft_wrap=True)
+    failed = 0
+    try:
+        with BenchProgress(work, file, console) as progress:
+            for record in work.run(file, jobs):
+                progress.see(record)
+                failed += "error" in record
+    except KeyboardInterrupt:
+        console.print(f"Interrupted. What was done is in {file.path}; the same command goes on.", soft_wrap=True)
+        raise typer.Exit(130) from None
+    typer.echo(f"Results: {file.path}")
+    if failed:
+        fail(f"{failed} fits failed; the same command tries them again.")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

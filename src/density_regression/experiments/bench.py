@@ -1,0 +1,229 @@
+"""The runner: every cell of a suite (data set, split, method) once, in parallel, kept as it comes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from density_regression.base import DeepRegressor, fit_together
+from density_regression.datasets import Rows
+from density_regression.experiments.protocols import Protocol, Settings, paper_settings, search_space
+from density_regression.experiments.provenance import provenance
+from density_regression.experiments.records import Cell, Record, RecordFile
+from density_regression.experiments.scoring import held_out_scale, score
+from density_regression.experiments.suites import SUITES, Suite
+from density_regression.registry import methods
+from density_regression.tables import split_rows
+
+__all__ = ["ESTIMATORS", "Bench", "check_extras", "run_cells"]
+
+HELD_OUT: Final = 0.15
+"""Share of the training rows that every method holds out, the same ones."""
+
+VALIDATION: Final = 0.2
+"""Share of the first split's training rows that a search is judged by."""
+
+TOGETHER: Final = 20
+"""Most fits of one shape that are computed as one; a run that is killed loses as many."""
+
+ESTIMATORS: Final[dict[str, type[DeepRegressor]]] = {method.name: method.estimator for method in methods()}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What to run.
+
+    Attributes
+    ----------
+    suite : str
+        A name in `SUITES`.
+    protocol : {"paper", "tuned"}
+        The paper's settings, or the best of `budget` settings for each method and data set.
+    methods : sequence of str
+        Names as `density_regression.methods` has them.
+    datasets : sequence of str or None
+        Some of the suite's; None is all.
+    splits : int or None
+        How many splits (or seeds, where the suite has those) of each data set; None is as many as are usual.
+    seeds : int
+        Fits of each split, from different first weights and held-out rows.
+    data_dir : path or None
+        Folder with the data.
+    budget : int
+        Settings to try in a search.
+    """
+
+    suite: str
+    protocol: Protocol
+    methods: Sequence[str]
+    datasets: Sequence[str] | None = None
+    splits: int | None = None
+    seeds: int = 1
+    data_dir: str | None = None
+    budget: int = 12
+
+    def cells(self) -> list[Cell]:
+        """Every cell, in the order of the data sets, then splits; data that is missing is missed here."""
+        suite = SUITES[self.suite]
+        names = suite.datasets(self.data_dir) if self.datasets is None else tuple(self.datasets)
+        return [
+            Cell(self.suite, self.protocol, dataset, split, seed, method)
+            for dataset in names
+            for split in self._splits(suite, dataset)
+            for seed in range(self.seeds)
+            for method in self.methods
+        ]
+
+    def _splits(self, suite: Suite, dataset: str) -> list[str]:
+        return suite.splits(dataset, self.data_dir)[: self.splits or suite.usual(dataset)]
+
+    def searches(self) -> list[Cell]:
+        """The cells of the search, one for each setting; none in the paper's protocol."""
+        if self.protocol != "tuned":
+            return []
+        first = dict.fromkeys((cell.dataset, cell.method) for cell in self.cells())
+        return [
+            Cell(self.suite, self.protocol, dataset, f"search {i}", 0, method)
+            for dataset, method in first
+            for i in range(len(search_space(method, dataset, self.budget)))
+        ]
+
+    def run(self, file: RecordFile, jobs: int) -> Iterator[Record]:
+        """Run what the file lacks, the search first; each record is in the file before it is yielded.
+
+        Splits of one data set are fitted together, by one process. A cell that failed is in the file with its error,
+        and is tried again the next time.
+        """
+        done = file.done()
+        for cells in (self.searches(), self.cells()):
+            groups = self._groups([cell for cell in cells if cell not in done], done)
+            parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
+            work = (delayed(run_cells)(group, settings, self.data_dir, provenance()) for group, settings in groups)
+            for records in parallel(work):
+                for record in records:
+                    file.append(record)
+                    done[Cell.of(record)] = record
+                    yield record
+
+    def _groups(self, cells: list[Cell], done: dict[Cell, Record]) -> list[tuple[list[Cell], Settings]]:
+        """Cells that can be fitted together, with their settings."""
+        groups: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in cells:
+            # A search tries settings of many shapes; gaps and tails are not of one length.
+            kind = cell.split if is_search(cell) else cell.split.partition(":")[0] if ":" in cell.split else ""
+            groups.setdefault((cell.dataset, cell.method, kind), []).append(cell)
+        parts = [group[i : i + TOGETHER] for group in groups.values() for i in range(0, len(group), TOGETHER)]
+        return [(part, self._settings(part[0], done)) for part in parts]
+
+    def _settings(self, cell: Cell, done: dict[Cell, Record]) -> Settings:
+        if self.protocol == "paper":
+            return paper_settings(cell.suite, cell.dataset)
+        space = search_space(cell.method, cell.dataset, self.budget)
+        if is_search(cell):
+            return space[int(cell.split.split()[1])]
+        tried = (done.get(cell._replace(split=f"search {i}", seed=0)) for i in range(len(space)))
+        losses = [_validation_nll(record) for record in tried]
+        return space[losses.index(min(losses))]
+
+
+def is_search(cell: Cell) -> bool:
+    """Whether a cell is one of a search for settings."""
+    return cell.split.startswith("search ")
+
+
+def check_extras(names: Sequence[str]) -> None:
+    """Say now, not after an hour, that a method needs an extra which is not installed."""
+    X = np.arange(8.0)[:, None]
+    for name in names:
+        ESTIMATORS[name](epochs=1, n_threads=1, verbose=False).fit(X, X[:, 0])
+
+
+def run_cells(
+    cells: Sequence[Cell], settings: Settings, data_dir: str | None, provenance: dict[str, Any]
+) -> list[Record]:
+    """Fit one method to some splits, together, and score each; an error is recorded, not raised."""
+    records: list[Record] = [{**cell._asdict(), **provenance, "settings": settings} for cell in cells]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            results = _fit_and_score(cells, settings, data_dir)
+        except Exception as error:  # one cell in thousands must not end the others
+            if len(cells) > 1:
+                alone = (run_cells([cell], settings, data_dir, provenance) for cell in cells)
+                return [record for part in alone for record in part]
+            results = [{"error": f"{type(error).__name__}: {error}"}]
+    return [record | result for record, result in zip(records, results, strict=True)]
+
+
+def _fit_and_score(cells: Sequence[Cell], settings: Settings, data_dir: str | None) -> list[Record]:
+    estimator = ESTIMATORS[cells[0].method]
+    works = [_work(cell, data_dir) for cell in cells]
+    regressors = [estimator(**settings, random_state=work.seed, n_threads=1, verbose=False) for work in works]
+    start = time.perf_counter()
+    fit_together(regressors, [work.train for work in works], [work.held_out for work in works])
+    seconds = (time.perf_counter() - start) / len(works)
+    return [_scored(regressor, work, len(works), seconds) for regressor, work in zip(regressors, works, strict=True)]
+
+
+class Work(NamedTuple):
+    """What one cell asks for: rows, seed, and how to score it."""
+
+    train: Rows
+    held_out: Rows
+    tests: dict[str, Rows]
+    seed: int
+    levels: int
+    sample: str | None
+    facts: dict[str, Any]
+
+
+def _work(cell: Cell, data_dir: str | None) -> Work:
+    suite, search = SUITES[cell.suite], is_search(cell)
+    splits = suite.splits(cell.dataset, data_dir)
+    index = 0 if search else splits.index(cell.split)
+    task = suite.load(cell.dataset, splits[index], data_dir)
+    seed = 1000 * cell.seed + index
+    train, tests = task.train, task.tests
+    if search:
+        train, validation = _part(train, VALIDATION, seed)
+        tests = {"validation": validation}
+    # The same rows for every method, as they depend on the split alone.
+    train, held_out = (train, task.held_out) if task.held_out else _part(train, HELD_OUT, seed)
+    sample = suite.sample if seed == 0 and not search else None
+    return Work(train, held_out, tests, seed, suite.levels, sample, {"search": True} if search else task.facts)
+
+
+def _scored(regressor: DeepRegressor, work: Work, together: int, seconds: float) -> Record:
+    scale = held_out_scale(regressor, work.held_out)
+    target_sd = float(work.train.y.std()) or 1.0
+    tests, predict_seconds = score(
+        regressor, work.tests, levels=work.levels, scale=scale, target_sd=target_sd, sample=work.sample
+    )
+    return {
+        "tests": tests,
+        "rows": {"train": len(work.train.y), "held_out": len(work.held_out.y)},
+        "scale": scale,
+        "target_sd": target_sd,
+        "epochs": len(regressor.report_.history),
+        "seconds": {"fit": round(seconds, 4), "predict": round(predict_seconds, 5)},
+        "together": together,
+        "parameters": sum(parameter.numel() for parameter in regressor.model_.parameters()),
+        **work.facts,
+    }
+
+
+def _part(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
+    kept, apart = split_rows(len(rows.y), share, seed)
+    return Rows(rows.X[kept], rows.y[kept]), Rows(rows.X[apart], rows.y[apart])
+
+
+def _validation_nll(record: Record | None) -> float:
+    if record is None or "tests" not in record:
+        return float("inf")
+    return float(record["tests"]["validation"]["metrics"]["nll"])

@@ -1,0 +1,133 @@
+"""Means over entries of a score of each."""
+
+__all__ = ["CRPS", "MAE", "NLL", "RMSE", "Coverage", "IntervalScore", "Sharpness"]
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from density_regression.metrics._arrays import deviations_at, unit_of
+from density_regression.metrics.accumulate.base import Accumulator
+
+
+class _Mean(Accumulator):
+    """The mean over entries of a score of each."""
+
+    total: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._add_sum("total")
+
+    def _take(self, residual: Tensor, std: Tensor) -> None:
+        self.total += self._scores(residual, std).sum()
+
+    @abstractmethod
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor: ...
+
+    def compute(self) -> Tensor:
+        """Score of all entries so far, as a float64 scalar; NaN if there were none."""
+        return self.total / self.count
+
+
+class NLL(_Mean):
+    """`density_regression.metrics.nll` over batches."""
+
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
+        return std.log() + 0.5 * (residual / std) ** 2 + 0.5 * math.log(2 * math.pi)
+
+
+class MAE(_Mean):
+    """`density_regression.metrics.mae` over batches."""
+
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
+        return residual.abs()
+
+
+class RMSE(_Mean):
+    """`density_regression.metrics.rmse` over batches."""
+
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
+        return residual**2
+
+    def compute(self) -> Tensor:
+        """Error of all entries so far, in the target's units, as a float64 scalar; NaN if there were none."""
+        return super().compute().sqrt()
+
+
+class CRPS(_Mean):
+    """`density_regression.metrics.crps` over batches."""
+
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
+        z = residual / std
+        density = torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+        return residual * torch.erf(z / math.sqrt(2)) + std * (2 * density - 1 / math.sqrt(math.pi))
+
+
+class Sharpness(_Mean):
+    """`density_regression.metrics.sharpness` over batches.
+
+    Parameters
+    ----------
+    unit : float, default=1
+        What to count in, in the target's units.
+    **kwargs
+        Options of ``torchmetrics.Metric``.
+    """
+
+    higher_is_better = None
+
+    def __init__(self, unit: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.unit = unit_of(unit)
+
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
+        return std**2
+
+    def compute(self) -> Tensor:
+        """Sharpness of all entries so far, in multiples of ``unit``, as a float64 scalar; NaN if there were none."""
+        return super().compute().sqrt() / self.unit
+
+
+class Coverage(_Mean):
+    """`density_regression.metrics.coverage` over batches.
+
+    Parameters
+    ----------
+    level : float, default=0.95
+        Probability that the interval is meant to hold, strictly between 0 and 1.
+    **kwargs
+        Options of ``torchmetrics.Metric``.
+    """
+
+    higher_is_better = None
+
+    def __init__(self, level: float = 0.95, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.level, self._deviations = level, deviations_at(level)
+
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
+        return (residual.abs() <= std * self._deviations).double()
+
+
+class IntervalScore(_Mean):
+    """`density_regression.metrics.interval_score` over batches.
+
+    Parameters
+    ----------
+    level : float, default=0.95
+        Probability that the interval is meant to hold, strictly between 0 and 1.
+    **kwargs
+        Options of ``torchmetrics.Metric``.
+    """
+
+    def __init__(self, level: float = 0.95, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.level, self._deviations = level, deviations_at(level)
+
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
+        half_width = std * self._deviations
+        return 2 * half_width + 2 / (1 - self.level) * (residual.abs() - half_width).clamp(min=0)

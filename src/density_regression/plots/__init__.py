@@ -1,0 +1,24 @@
+"""Figures of predictive distributions, each drawn on an Axes that the caller made."""
+
+__all__ = [
+    "calibration_curve",
+    "calibration_from_curve",
+    "critical_difference",
+    "depth_panels",
+    "error_against_std",
+    "error_histogram",
+    "fan",
+    "ordered_intervals",
+    "parity",
+    "predictive_band",
+    "sharpness_histogram",
+]
+
+from density_regression.plots.bands import predictive_band
+from density_regression.plots.calibration import calibration_curve, calibration_from_curve
+from density_regression.plots.depth import depth_panels
+from density_regression.plots.errors import error_against_std, parity
+from density_regression.plots.histograms import error_histogram, sharpness_histogram
+from density_regression.plots.intervals import ordered_intervals
+from density_regression.plots.ranks import critical_difference
+from density_regression.plots.series import fan

@@ -1,0 +1,270 @@
+"""The runner: same rows for all, no test row in training, nothing lost, nothing run twice."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from density_regression.base import DeepRegressor
+from density_regression.baselines import GaussianRegressor
+from density_regression.datasets import Rows
+from density_regression.experiments import bench
+from density_regression.experiments.bench import Bench, run_cells
+from density_regression.experiments.protocols import paper_settings, search_space
+from density_regression.experiments.records import Cell, Record, RecordFile
+from density_regression.experiments.scoring import held_out_scale, score
+from density_regression.experiments.suites import SUITES, UCI
+
+QUICK = {"hidden": (6,), "epochs": 2, "batch_size": 32, "patience": None}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """Two UCI tables of made-up numbers, with three splits each."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "uci" / "splits").mkdir(parents=True)
+    for name, columns in (("yacht", 6), ("energy", 8)):
+        X = rng.normal(size=(60, columns)).round(4)
+        table = np.column_stack([X, (X[:, 0] - X[:, 1] + rng.normal(size=60)).round(4)])
+        header = ",".join([*(f"f{i}" for i in range(columns)), "target"])
+        with gzip.open(tmp_path / "uci" / f"{name}.csv.gz", "wt") as file:
+            np.savetxt(file, table, delimiter=",", header=header, comments="")
+        splits = {}
+        for i in range(3):
+            order = rng.permutation(60)
+            splits |= {f"train_{i}": order[:50].astype(np.int32), f"test_{i}": order[50:].astype(np.int32)}
+        np.savez(tmp_path / "uci" / "splits" / f"{name}.npz", **splits)
+    return str(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: QUICK)
+
+
+def run(work: Bench, path: Path, jobs: int = 1) -> list[Record]:
+    return list(work.run(RecordFile(path), jobs))
+
+
+def without_times(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name not in ("seconds", "together")}
+
+
+def by_cell(records: list[Record]) -> dict[Cell, Record]:
+    return {Cell.of(record): without_times(record) for record in records}
+
+
+def test_one_record_for_each_cell_and_none_twice(folder: str, tmp_path: Path) -> None:
+    work = Bench("uci", "paper", ["Gaussian", "Deterministic"], ["yacht", "energy"], 2, data_dir=folder)
+    path = tmp_path / "results.jsonl"
+    records = run(work, path)
+    assert {Cell.of(record) for record in records} == set(work.cells())
+    assert len(records) == 2 * 2 * 2
+    assert RecordFile(path).records == json.loads(json.dumps(records))
+    assert run(work, path) == []
+    more = run(Bench("uci", "paper", ["Gaussian", "Quantile"], ["yacht"], 3, data_dir=folder), path)
+    assert sorted((record["method"], record["split"]) for record in more) == [
+        ("Gaussian", "2"),
+        *(("Quantile", str(split)) for split in range(3)),
+    ]
+
+
+def test_a_record_has_all_that_a_report_needs(folder: str, tmp_path: Path) -> None:
+    record, other = run(Bench("uci", "paper", ["Deep Ensembles"], ["yacht"], 2, data_dir=folder), tmp_path / "r.jsonl")
+    assert record["settings"] == QUICK
+    assert record["rows"] == {"train": 40, "held_out": 10}
+    assert record["parameters"] == 5 * (6 * 6 + 6 + 6 * 2 + 2)
+    assert set(record["versions"]) == {"python", "density-regression", "torch", "numpy", "scikit-learn"}
+    assert set(record["seconds"]) == {"fit", "predict"}
+    test = record["tests"]["test"]
+    assert test["rows"] == len(test["sample"]["y"]) == 10
+    assert len(test["curve"]) == 21
+    assert set(test["metrics"]) == {
+        *("nll", "nll_own", "nll_rescaled", "rmse", "mae", "r2", "cal", "cal_rescaled", "sharpness", "sharpness_sd"),
+        *("crps", "crps_rescaled", "interval_score", "coverage_50", "coverage_90", "coverage_95", "width_95"),
+        *("mace", "miscalibration_area", "ence", "ause", "spearman"),
+    }
+    assert "sample" not in other["tests"]["test"]
+
+
+def test_a_record_names_the_commit_that_made_it(folder: str, tmp_path: Path) -> None:
+    (record,) = run(Bench("uci", "paper", ["Gaussian"], ["yacht"], 1, data_dir=folder), tmp_path / "r.jsonl")
+    commit = record["commit"]
+    if commit is None:
+        pytest.skip("not a git checkout")
+    assert len(commit.removesuffix("+changed")) == 12
+
+
+def test_every_method_gets_the_same_rows(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[tuple[str, int], list[tuple[bytes, ...]]] = {}
+    original = DeepRegressor._prepare
+
+    def spy(self: DeepRegressor, X: np.ndarray, y: np.ndarray, weight: None, held_out: Rows, **rest: bool) -> object:
+        rows = tuple(part.tobytes() for part in (X, y, *held_out))
+        seen.setdefault((type(self).__name__, self.random_state), []).append(rows)
+        return original(self, X, y, weight, held_out, **rest)
+
+    monkeypatch.setattr(DeepRegressor, "_prepare", spy)
+    names = ["Gaussian", "Deterministic", "EDL"]
+    run(Bench("uci", "paper", names, ["yacht"], 3, data_dir=folder), tmp_path / "r.jsonl")
+    for seed in range(3):
+        rows = [parts for (_, number), parts in seen.items() if number == seed]
+        assert len(rows) == 3
+        assert rows.count(rows[0]) == 3
+    assert seen["GaussianRegressor", 0] != seen["GaussianRegressor", 1]
+
+
+@pytest.mark.parametrize("method", ["Density-Regression", "Gaussian", "Deterministic", "Deep Ensembles"])
+def test_no_method_sees_a_test_row(folder: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[DeepRegressor] = []
+    original = bench._scored
+
+    def spy(regressor: DeepRegressor, *rest: object) -> Record:
+        fitted.append(regressor)
+        return original(regressor, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench, "_scored", spy)
+    cells = [Cell("uci", "paper", "yacht", str(split), 0, method) for split in range(2)]
+    run_cells(cells, QUICK, folder, {})
+
+    def other_test_rows(self: UCI, dataset: str, split: str, data_dir: str) -> object:
+        task = load(self, dataset, split, data_dir)
+        X, y = task.tests["test"]
+        return task._replace(tests={"test": Rows(1e3 * X + 7, -50 * y)})
+
+    load = UCI.load
+    monkeypatch.setattr(UCI, "load", other_test_rows)
+    run_cells(cells, QUICK, folder, {})
+    X = SUITES["uci"].load("yacht", "0", folder).train.X
+    for before, after in zip(fitted[:2], fitted[2:], strict=True):
+        np.testing.assert_array_equal(before.x_scaling_, after.x_scaling_)
+        np.testing.assert_array_equal(before.y_scaling_, after.y_scaling_)
+        np.testing.assert_array_equal(before.predict(X, return_std=True), after.predict(X, return_std=True))
+
+
+def test_scaling_comes_from_training_rows_only(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[tuple[DeepRegressor, bench.Work]] = []
+    original = bench._scored
+
+    def spy(regressor: DeepRegressor, work: bench.Work, *rest: float) -> Record:
+        fitted.append((regressor, work))
+        return original(regressor, work, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench, "_scored", spy)
+    run_cells([Cell("uci", "paper", "yacht", "1", 0, "Gaussian")], QUICK, folder, {})
+    ((regressor, work),) = fitted
+    np.testing.assert_allclose(regressor.x_scaling_.center, work.train.X.mean(axis=0))
+    np.testing.assert_allclose(regressor.x_scaling_.scale, work.train.X.std(axis=0))
+    np.testing.assert_allclose(regressor.y_scaling_.center, work.train.y.mean())
+    both = np.concatenate([work.train.X, work.held_out.X, work.tests["test"].X])
+    assert not np.allclose(regressor.x_scaling_.center, both.mean(axis=0), rtol=1e-3)
+
+
+def test_the_same_run_twice_gives_the_same_records(folder: str, tmp_path: Path) -> None:
+    work = Bench("uci", "paper", ["Density-Regression", "MC Dropout"], ["yacht"], 3, data_dir=folder)
+    first, second = (run(work, tmp_path / f"{i}.jsonl", jobs) for i, jobs in enumerate((1, 2)))
+    assert by_cell(first) == by_cell(second)
+
+
+def test_a_cell_that_fails_does_not_end_the_others(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = GaussianRegressor._prepare
+
+    def fail(self: GaussianRegressor, *args: object, **rest: object) -> object:
+        if self.random_state == 1:
+            raise ValueError("no such luck")
+        return original(self, *args, **rest)  # type: ignore[arg-type]
+
+    work = Bench("uci", "paper", ["Gaussian"], ["yacht"], 3, data_dir=folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(GaussianRegressor, "_prepare", fail)
+        records = run(work, tmp_path / "r.jsonl")
+    assert [record.get("error") for record in records] == [None, "ValueError: no such luck", None]
+    again = run(work, tmp_path / "r.jsonl")
+    assert [record["split"] for record in again] == ["1"]
+    assert "tests" in again[0]
+
+
+def test_a_search_decides_by_rows_inside_the_first_training_part(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = [QUICK, QUICK | {"epochs": 3}, QUICK | {"epochs": 30, "learning_rate": 0.05}]
+    monkeypatch.setattr(bench, "search_space", lambda method, dataset, budget: space[:budget])
+    work = Bench("uci", "tuned", ["Gaussian"], ["yacht"], 2, data_dir=folder, budget=3)
+    records = run(work, tmp_path / "r.jsonl")
+    searches = [record for record in records if record.get("search")]
+    losses = [record["tests"]["validation"]["metrics"]["nll"] for record in searches]
+    assert [record["split"] for record in searches] == ["search 0", "search 1", "search 2"]
+    # Of 50 training rows 10 judge, and of the other 40 at least 10 are held out.
+    assert [record["tests"]["validation"]["rows"] for record in searches] == [10] * 3
+    assert searches[0]["rows"] == {"train": 30, "held_out": 10}
+    chosen = [record["settings"] for record in records if not record.get("search")]
+    assert chosen == [space[int(np.argmin(losses))]] * 2
+    assert run(work, tmp_path / "r.jsonl") == []
+
+
+def test_every_method_may_try_equally_many_settings() -> None:
+    spaces = {name: search_space(name, "boston", 12) for name in bench.ESTIMATORS}
+    for name, space in spaces.items():
+        assert len(space) == 12
+        assert len({repr(sorted(settings.items())) for settings in space}) == 12
+        for settings in space:
+            bench.ESTIMATORS[name](**settings)._validate_params()
+    assert spaces["Gaussian"] == search_space("Gaussian", "boston", 12)
+    assert spaces["Gaussian"] != search_space("Gaussian", "yacht", 12)
+
+
+def test_the_papers_settings() -> None:
+    assert paper_settings("uci", "boston") == {"hidden": (50,), "epochs": 40, "batch_size": 32, "patience": None}
+    assert paper_settings("uci-shift", "protein")["hidden"] == (100,)
+    cubic = paper_settings("cubic", "cubic")
+    assert cubic["hidden"] == (100,) * 4
+    assert cubic["epochs"] * -(-850 // cubic["batch_size"]) == pytest.approx(5000, rel=0.001)
+
+
+def test_the_toy_is_drawn_anew_for_each_seed() -> None:
+    toy = SUITES["cubic"]
+    tasks = [toy.load("cubic", split, None) for split in ("0", "1", "0")]
+    np.testing.assert_array_equal(tasks[0].train.y, tasks[2].train.y)
+    assert not np.array_equal(tasks[0].train.y, tasks[1].train.y)
+    assert np.abs(tasks[0].tests["inside"].X).max() <= 4 < np.abs(tasks[0].tests["outside"].X).min()
+
+
+def test_gaps_and_tails_of_every_feature(folder: str) -> None:
+    suite = SUITES["uci-shift"]
+    names = suite.splits("yacht", folder)
+    assert names[:4] == ["gap:f0", "tail:f0", "gap:f1", "tail:f1"]
+    assert len(names) == 12
+    gap = suite.load("yacht", "gap:f2", folder)
+    values = gap.tests["test"].X[:, 2]
+    train = gap.train.X[:, 2]
+    assert len(values) == 20
+    assert not ((train > values.min()) & (train < values.max())).any()
+    assert gap.facts == {"genuine": True}
+
+
+def test_shifted_rows_are_told_from_the_others(cubic: Rows) -> None:
+    regressor = bench.ESTIMATORS["Density-Regression"](epochs=60, n_threads=1, random_state=0).fit(*cubic)
+    far = Rows(np.linspace(20, 30, 50)[:, None], np.zeros(50))
+    tests, seconds = score(regressor, {"near": Rows(*cubic), "far": far}, levels=20, scale=2.0, target_sd=1.0)
+    assert seconds > 0
+    assert "auroc_std" not in tests["near"]["metrics"]
+    assert tests["far"]["metrics"]["auroc_std"] > 0.9
+    assert tests["far"]["metrics"]["auroc_score"] == 1.0
+    assert "sample" not in tests["near"]
+
+
+def test_the_scale_is_what_held_out_rows_ask_for(cubic: Rows) -> None:
+    regressor = GaussianRegressor(epochs=5, n_threads=1, random_state=0).fit(*cubic)
+    scale = held_out_scale(regressor, Rows(*cubic))
+    mean, std = regressor.predict(cubic.X, return_std=True)
+    nlls = [
+        np.mean(np.log(s * std) + 0.5 * ((cubic.y - mean) / (s * std)) ** 2)
+        for s in (0.99 * scale, scale, 1.01 * scale)
+    ]
+    assert nlls[1] < min(nlls[0], nlls[2])
