@@ -268,3 +268,9 @@ def test_the_scale_is_what_held_out_rows_ask_for(cubic: Rows) -> None:
         for s in (0.99 * scale, scale, 1.01 * scale)
     ]
     assert nlls[1] < min(nlls[0], nlls[2])
+
+
+def test_the_songs_are_run_if_they_are_there(folder: str) -> None:
+    assert "year" not in SUITES["uci"].datasets(folder)
+    (Path(folder) / "uci" / "year.csv.gz").touch()
+    assert SUITES["uci"].datasets(folder)[-1] == "year"

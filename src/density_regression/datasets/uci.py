@@ -22,7 +22,10 @@ _WITH_SPLITS = (
     "wine_red",
     "yacht",
 )
-UCI_NAMES = (*_WITH_SPLITS, "wine_white", "year_partial_90feat")
+UCI_NAMES = (*_WITH_SPLITS, "wine_white", "year", "year_partial_90feat")
+
+_YEAR = (463_715, 515_345)
+"""Rows of the standard training part of YearPredictionMSD, and all of its rows."""
 
 Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
@@ -42,12 +45,12 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     Parameters
     ----------
     name : str
-        One of ``UCI_NAMES``. ``"year_partial_90feat"`` is a sample of YearPredictionMSD (1,176 rows),
-        not the whole.
+        One of ``UCI_NAMES``. ``"year"`` is YearPredictionMSD, its year moved to the last column, and
+        ``"year_partial_90feat"`` a sample of it (1,176 rows).
     data_dir : path, optional
         Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last. If omitted,
         the environment variable ``DENSITY_REGRESSION_DATA`` names it; without either, the table is downloaded
-        once, if it has a public source (all but ``"year_partial_90feat"``).
+        once, if it has a public source (all but the two of songs).
 
     Returns
     -------
@@ -91,7 +94,7 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
     -------
     list of (train, test)
         0-based row indices into what `load_uci` returns, each an integer array of one dimension;
-        20 pairs, for protein 5.
+        20 pairs, for protein 5, and for ``"year"`` the one that its authors give.
 
     Raises
     ------
@@ -101,6 +104,8 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
         If the file is not in the folder, or no folder is given and it cannot be downloaded.
     """
     _check_name(name, UCI_NAMES, "is not a known UCI table")
+    if name == "year":
+        return [(np.arange(_YEAR[0]), np.arange(*_YEAR))]
     _check_name(name, _WITH_SPLITS, "has no standard splits")
     path = find_file(f"uci/splits/{name}.npz", data_dir)
     with np.load(path, allow_pickle=False) as arrays:

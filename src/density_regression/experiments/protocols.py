@@ -52,7 +52,7 @@ def paper_settings(suite: str, dataset: str) -> Settings:
     if suite == "stations":
         # Not in the paper; thirty times the rows of a year at Jena.
         return {"hidden": (64,), "epochs": 20, "batch_size": 256, "patience": None}
-    large = dataset == "protein"
+    large = dataset in ("protein", "year")
     return {"hidden": (100,) if large else (50,), "epochs": 40, "batch_size": 64 if large else 32, "patience": None}
 
 

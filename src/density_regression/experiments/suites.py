@@ -21,6 +21,7 @@ from density_regression.datasets import (
     standard_splits,
     tail_splits,
 )
+from density_regression.datasets.fetch import local_file
 
 __all__ = ["SUITES", "Suite", "Task"]
 
@@ -109,8 +110,8 @@ class UCI(Suite):
     FEWER: Final = {"kin8nm": 5, "naval": 5, "power": 5, "protein": 2}
 
     def datasets(self, data_dir: Folder) -> tuple[str, ...]:
-        """The paper's sets but the one of songs, which few have."""
-        return self.NAMES
+        """The paper's sets; the one of songs, which few have, if it is there."""
+        return self.NAMES if local_file("uci/year.csv.gz", data_dir) is None else (*self.NAMES, "year")
 
     def splits(self, dataset: str, data_dir: Folder) -> list[str]:
         """Standard splits by number."""

@@ -1,0 +1,202 @@
+"""Figures of the report, drawn from the curves and samples that records keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from density_regression import plots
+from density_regression.experiments.report.canvas import Panels, few_ticks, grid, plain, svg
+from density_regression.experiments.report.document import Picture, slug
+from density_regression.experiments.report.grouping import FloatArray, Group
+from density_regression.experiments.report.names import in_order, metric
+from density_regression.experiments.report.ranking import Ranks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["calibration_picture", "error_picture", "fan_picture", "rank_picture"]
+
+ACROSS: Final = 4
+HOURS: Final = 72
+LARGEST: Final = 1e30
+"""Beyond it axes and their squares are no floats."""
+
+
+class Sample(NamedTuple):
+    """Test rows that a record keeps, each of shape (n,), in the target's units."""
+
+    y: FloatArray
+    mean: FloatArray
+    std: FloatArray
+
+
+def calibration_picture(group: Group, dataset: str) -> Picture | None:
+    """Mean calibration curve over splits, one panel a method; grey is what chance allows on one split."""
+    curves = {
+        method: np.mean([group.entry(record)["curve"] for record in runs.values()], axis=0)
+        for method, runs in group.cells[dataset].items()
+        if all("curve" in group.entry(record) for record in runs.values())
+    }
+    if not curves:
+        return None
+    rows = round(np.mean([group.entry(record)["rows"] for record in _records(group, dataset)]))
+
+    def draw(figure: Figure, panels: Panels) -> None:
+        for ax, (method, curve) in zip(panels.flat, curves.items(), strict=False):
+            levels = np.linspace(0, 1, len(curve))
+            plots.calibration_from_curve(ax, levels, np.clip(curve, 0, 1), rows=rows)
+            ax.set_title(plain(method))
+        few_ticks(panels)
+        _tidy(panels, len(curves))
+
+    columns = min(ACROSS, len(curves))
+    content = grid(-(-len(curves) // columns), columns, (2.2, 2.2), draw, share=True)
+    alt = f"Calibration on {_place(group, dataset)}: observed against expected fraction, one panel a method."
+    return Picture(f"{_stem(group, dataset)}-calibration.png", content, alt)
+
+
+def error_picture(group: Group, dataset: str) -> Picture | None:
+    """One row a method: parity, errors, standard deviations, and errors against standard deviations."""
+    samples = _samples(group, dataset)
+    if not samples:
+        return None
+
+    def draw(figure: Figure, panels: Panels) -> None:
+        for row, (method, sample) in zip(panels, samples.items(), strict=True):
+            _draw_errors(row, sample)
+            row[0].set_title(plain(method), loc="left", fontweight="bold")
+        for ax, title in zip(panels[0, 1:], ("errors", "standard deviations", "error against std"), strict=True):
+            ax.set_title(title)
+        for ax in panels[:-1].flat:
+            ax.set_xlabel("")
+        for ax in panels[:, 1:3].flat:
+            ax.set_ylabel("")
+        few_ticks(panels)
+
+    content = grid(len(samples), 4, (2.5, 1.9), draw)
+    alt = (
+        f"Errors on {_place(group, dataset)}, first split, one row a method: predicted against true values with "
+        "95 % intervals, histogram of errors, histogram of standard deviations, errors against standard deviations."
+    )
+    return Picture(f"{_stem(group, dataset)}-errors.png", content, alt)
+
+
+def fan_picture(groups: list[Group], dataset: str) -> Picture | None:
+    """Three days of hourly forecasts as fans: one row a method, one column a set of test rows."""
+    samples = [_samples(group, dataset) for group in groups]
+    methods = in_order((method for own in samples for method in own), "method")
+    if not methods:
+        return None
+
+    def draw(figure: Figure, panels: Panels) -> None:
+        for column, group, own in zip(panels.T, groups, samples, strict=True):
+            for ax, method in zip(column, methods, strict=True):
+                if method in own:
+                    _draw_fan(ax, Sample(*(part[:HOURS] for part in own[method])))
+                ax.set_title(plain(f"{method}: {group.test_set}"), loc="left")
+                ax.set(xlabel="", ylabel="")
+        few_ticks(panels)
+        for ax in panels.flat:
+            ax.set_xticks(range(0, HOURS + 1, 24))
+            ax.tick_params(labelbottom=ax in panels[-1])
+        for ax in panels[-1]:
+            ax.set_xlabel("hours")
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="upper center", ncols=len(labels), frameon=False, fontsize=8)
+
+    content = grid(len(methods), len(groups), (9.0 / len(groups), 1.5), draw)
+    sets = ", ".join(group.test_set for group in groups)
+    alt = f"Three days of forecasts on {sets}, one row a method: mean, intervals of 50, 80 and 95 %, and the truth."
+    return Picture(f"{slug(groups[0].suite, groups[0].protocol, dataset)}-days.png", content, alt)
+
+
+def rank_picture(group: Group, ranked: Ranks) -> Picture:
+    """Critical-difference diagram of mean ranks."""
+
+    def draw(ax: Axes) -> None:
+        plots.critical_difference(ax, ranked.ranks, [plain(name) for name in ranked.methods], ranked.critical)
+
+    label = metric(ranked.metric).label
+    alt = f"Critical-difference diagram by {label}: {len(ranked.datasets)} data sets; a bar joins methods that tie."
+    height = 1.4 + 0.16 * len(ranked.methods)
+    return Picture(f"{_stem(group, ranked.metric)}-ranks.svg", svg((7.0, height), draw), alt)
+
+
+def _draw_errors(row: Panels, sample: Sample) -> None:
+    if not _drawable(sample):
+        for ax in row:
+            _give_up(ax)
+        return
+    plots.parity(row[0], *sample)
+    row[0].set_aspect("auto")
+    plots.error_histogram(row[1], sample.y, sample.mean)
+    plots.sharpness_histogram(row[2], sample.std)
+    plots.error_against_std(row[3], *sample)
+
+
+def _draw_fan(ax: Axes, sample: Sample) -> None:
+    if not _drawable(sample):
+        _give_up(ax)
+        return
+    plots.fan(ax, np.arange(len(sample.y)), sample.mean, sample.std, y_true=sample.y)
+    for line in ax.get_lines():
+        # In small panels the dots of the truth would hide narrow intervals.
+        line.set(markersize=1.5, linewidth=0.9)
+    centre = np.concatenate([sample.y, sample.mean])
+    # A fan that is far too wide leaves the frame, or the days would be a flat line.
+    room = np.ptp(centre) or float(sample.std.max())
+    low, high = (sample.mean - 2 * sample.std).min(), (sample.mean + 2 * sample.std).max()
+    ax.set_ylim(max(centre.min() - room, low), min(centre.max() + room, high))
+
+
+def _drawable(sample: Sample) -> bool:
+    every = np.concatenate(sample)
+    return bool(np.all(np.abs(every) < LARGEST) and np.all(sample.std > 0))
+
+
+def _give_up(ax: Axes) -> None:
+    ax.text(0.5, 0.5, "too large\nto be drawn", transform=ax.transAxes, ha="center", va="center")
+    ax.set(xticks=[], yticks=[])
+
+
+def _samples(group: Group, dataset: str) -> dict[str, Sample]:
+    """The first sample of each method."""
+    found = {}
+    for method, runs in group.cells.get(dataset, {}).items():
+        entries = [group.entry(record) for record in runs.values()]
+        kept = next((entry["sample"] for entry in entries if "sample" in entry), None)
+        if kept is not None:
+            found[method] = Sample(*(np.asarray(kept[part], dtype=np.float64) for part in Sample._fields))
+    return found
+
+
+def _records(group: Group, dataset: str) -> list[dict[str, object]]:
+    return [record for runs in group.cells[dataset].values() for record in runs.values()]
+
+
+def _tidy(panels: Panels, used: int) -> None:
+    columns = panels.shape[1]
+    for index, ax in enumerate(panels.flat):
+        if index >= used:
+            ax.remove()
+            continue
+        if index % columns:
+            ax.set_ylabel("")
+        # The lowest panel of a column may be in the last row but one.
+        lowest = index + columns >= used
+        ax.tick_params(labelbottom=lowest)
+        if not lowest:
+            ax.set_xlabel("")
+
+
+def _place(group: Group, dataset: str) -> str:
+    parts = [part for part in (group.part, "" if group.test_set == "test" else group.test_set) if part]
+    return f"{dataset} ({', '.join(parts)})" if parts else dataset
+
+
+def _stem(group: Group, name: str) -> str:
+    return slug(group.suite, group.protocol, group.part, group.test_set, name)

@@ -1,0 +1,574 @@
+"""The report: which records make which tables, what is bold, and that three formats say it safely."""
+
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from density_regression.experiments.report import write_report
+from density_regression.experiments.report.chapters import build
+from density_regression.experiments.report.cost import cost_tables
+from density_regression.experiments.report.document import Cell, Section, Table, slug
+from density_regression.experiments.report.grouping import Group, groups_of, latest
+from density_regression.experiments.report.html import html
+from density_regression.experiments.report.judging import Options, outcome
+from density_regression.experiments.report.latex import latex
+from density_regression.experiments.report.markdown import markdown
+from density_regression.experiments.report.names import in_order
+from density_regression.experiments.report.numbers import compact, mean_and_sd, plus_minus
+from density_regression.experiments.report.paper import paper_figure
+from density_regression.experiments.report.ranking import rank_table, ranks_of, win_table
+from density_regression.experiments.report.tables import appendix_table, failures, main_tables
+
+Record = dict[str, Any]
+SETS = {
+    "uci": ("test",),
+    "uci-shift": ("test",),
+    "wine": ("wine_red", "wine_white"),
+    "weather": ("jena_climate_2020", "jena_climate_2022_ood"),
+    "cubic": ("inside", "outside"),
+}
+NASTY = 'x_1 & 50% <b>#$^~{}\\ |"é`*'
+
+
+def make(
+    method: str = "Gaussian",
+    dataset: str = "boston",
+    split: int | str = 0,
+    *,
+    suite: str = "uci",
+    protocol: str = "paper",
+    metrics: dict[str, float] | None = None,
+    sample: bool = False,
+    **more: Any,
+) -> Record:
+    """One record whose numbers depend on all that names it."""
+    rng = np.random.default_rng(zlib.crc32(repr((method, dataset, split, suite)).encode()))
+    entries: Record = {}
+    for index, name in enumerate(SETS[suite]):
+        own = {
+            "nll": 2 + rng.normal() / 10,
+            "rmse": 3.0,
+            "cal": rng.uniform(),
+            "sharpness_sd": 0.3,
+            "crps": rng.uniform(),
+        }
+        own |= {"coverage_95": 0.9, "mae": 2.0, "r2": 0.8} | ({"auroc_std": 0.7} if index else {}) | (metrics or {})
+        entry: Record = {"rows": 10, "metrics": own, "curve": np.linspace(0, 1, 21).tolist()}
+        if sample:
+            y = rng.normal(size=80)
+            entry["sample"] = {"y": y.tolist(), "mean": (y + 0.1).tolist(), "std": np.full(80, 0.3).tolist()}
+        entries[name] = entry
+    record = {
+        "suite": suite,
+        "protocol": protocol,
+        "dataset": dataset,
+        "split": str(split),
+        "seed": split if isinstance(split, int) else 0,
+        "method": method,
+        "tests": entries,
+        "rows": {"train": 80, "held_out": 10},
+        "seconds": {"fit": 1.5, "predict": 0.01},
+        "parameters": 1000,
+        "commit": "aaa",
+    }
+    return record | more
+
+
+def fail(record: Record, message: str = "it broke") -> Record:
+    return {key: value for key, value in record.items() if key != "tests"} | {"error": message}
+
+
+def column(values: dict[str, list[float]], name: str = "nll", **more: Any) -> list[Record]:
+    """Records of one data set in which each method has one metric's values, split by split."""
+    return [
+        make(method, split=split, metrics={name: value}, **more)
+        for method, own in values.items()
+        for split, value in enumerate(own)
+    ]
+
+
+def only(records: list[Record]) -> Group:
+    (group,) = groups_of(latest(records))
+    return group
+
+
+def cells(table: Table, label: str) -> dict[str, Cell]:
+    index = table.header.index(label)
+    return {row[0].text: row[index] for row in table.rows}
+
+
+def bold(records: list[Record], label: str, options: Options | None = None) -> set[str]:
+    (table,) = main_tables(only(records), options or Options())
+    return {method for method, cell in cells(table, label).items() if cell.bold}
+
+
+NOISE = [0.01, -0.02, 0.015, 0.005, -0.01, 0.0]
+
+
+def about(centre: float, sign: int = 1) -> list[float]:
+    return [centre + sign * step for step in NOISE]
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "text"),
+    [
+        (2.644, 0.2561, "2.64 ± 0.26"),
+        (-0.9621, 0.0731, "-0.962 ± 0.073"),
+        (123.4, 5.67, "123 ± 6"),
+        (1.234e5, 2.0, "1.2e+05 ± 2.00"),
+        (1e300, 3e299, "1.0e+300 ± 3.0e+299"),
+        (0.0013, 5.2, "0.00 ± 5.20"),
+        (4.4e-5, 1.2e-6, "4.4e-05 ± 1.2e-06"),
+        (0.0, 0.0, "0 ± 0"),
+        (2.5, float("nan"), "2.50"),
+    ],
+)
+def test_numbers_stay_short(mean: float, sd: float, text: str) -> None:
+    assert plus_minus(mean, sd) == text
+
+
+def test_compact_keeps_three_digits() -> None:
+    assert [compact(value) for value in (1.2345, 12.345, 123.45, 9999.0, 12345.0, 0.00012)] == [
+        "1.23",
+        "12.3",
+        "123",
+        "9999",
+        "1.2e+04",
+        "1.2e-04",
+    ]
+
+
+def test_mean_and_sd_of_huge_values() -> None:
+    mean, sd = mean_and_sd([1e300, 3e300])
+    assert mean == pytest.approx(2e300)
+    assert sd == pytest.approx(np.sqrt(2) * 1e300)
+    assert mean_and_sd([1.0, 2.0, 4.0]) == pytest.approx((7 / 3, np.std([1, 2, 4], ddof=1)))
+    assert np.isnan(mean_and_sd([3.0])[1])
+    assert mean_and_sd([0.0, 0.0]) == (0, 0)
+
+
+def test_names_come_in_the_usual_order() -> None:
+    found = in_order(["Zed", "Deep Ensembles", "Gaussian", "alpha", "Gaussian", "Density-Regression"], "method")
+    assert found == ["Density-Regression", "Gaussian", "Deep Ensembles", "alpha", "Zed"]
+    assert in_order(["rmse", "mae", "nll"], "metric") == ["nll", "rmse", "mae"]
+
+
+def test_the_papers_figures_where_the_data_are_the_same() -> None:
+    assert paper_figure("uci", "paper", "boston", "test", "Gaussian", "nll") == "2.64 ± 0.26"
+    assert paper_figure("uci", "paper", "boston", "test", "Deep Ensembles", "nll") == "2.30 ± 0.07"
+    assert paper_figure("uci", "paper", "wine_red", "test", "Density-Regression", "sharpness_sd") == "1.16 ± 0.00"
+    assert paper_figure("wine", "paper", "wine_red", "wine_red", "Density-Regression", "cal") == "0.68 ± 0.02"
+    assert paper_figure("wine", "paper", "wine_red", "wine_white", "Density-Regression", "cal") == "0.43 ± 0.20"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("uci", "tuned", "boston", "test", "Gaussian", "nll"),
+        ("uci", "paper", "boston", "test", "Deterministic", "nll"),
+        ("uci", "paper", "boston", "test", "NatPN", "nll"),
+        ("uci", "paper", "boston", "test", "Gaussian", "crps"),
+        ("uci", "paper", "year_partial_90feat", "test", "Gaussian", "nll"),
+        ("uci", "paper", "time-series", "test", "Gaussian", "nll"),
+        ("uci-shift", "paper", "boston", "test", "Gaussian", "nll"),
+        ("weather", "paper", "time-series", "time-series", "Gaussian", "nll"),
+        ("wine", "paper", "wine_red", "test", "Gaussian", "nll"),
+    ],
+)
+def test_no_figure_of_the_paper_elsewhere(place: tuple[str, str, str, str, str, str]) -> None:
+    assert paper_figure(*place) == ""
+
+
+def test_a_table_shows_means_over_common_splits_and_the_papers_figure() -> None:
+    records = column({"Gaussian": [1.0, 2.0, 6.0], "Quantile": [5.0, 7.0]})
+    (table,) = main_tables(only(records), Options())
+    found = cells(table, "NLL")
+    assert found["Gaussian"].text == "1.50 ± 0.71"
+    assert found["Gaussian"].paper == "2.64 ± 0.26"
+    assert found["Quantile"].value == 6
+    assert any("2 of 3 (missing: Quantile)" in note for note in table.notes)
+    assert any("our Gaussian" in note for note in table.notes)
+
+
+def test_data_sets_are_columns_where_there_are_several() -> None:
+    records = [make(method, dataset, split) for method in ("EDL", "SNGP") for dataset in ("b", "a") for split in (0, 1)]
+    tables = main_tables(only([*records, make("DUE", "a", 0), make("DUE", "a", 1)]), Options())
+    assert [table.title for table in tables][:2] == ["NLL", "RMSE"]
+    assert tables[0].header == ("Method", "a", "b")
+    assert [row[0].text for row in tables[0].rows] == ["EDL", "SNGP", "DUE"]
+    assert cells(tables[0], "b")["DUE"].text == "–"
+    assert tables[0].notes == ("Over 2 splits.",)
+    assert not any("paper" in note for note in tables[0].notes)
+
+
+def test_bold_is_best_and_tied() -> None:
+    values = {"Gaussian": about(1.0), "Quantile": about(1.001, -1), "EDL": about(2.0)}
+    assert bold(column(values), "NLL") == {"Gaussian", "Quantile"}
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "values", "best"),
+    [
+        ("auroc_std", "AUROC of std", {"Gaussian": 0.9, "EDL": 0.6}, "Gaussian"),
+        ("coverage_95", "Coverage of 95 % intervals", {"Gaussian": 0.995, "EDL": 0.85, "DUE": 0.95}, "DUE"),
+        ("rmse", "RMSE", {"Gaussian": 0.9, "EDL": 0.6}, "EDL"),
+    ],
+)
+def test_which_way_is_better(name: str, label: str, values: dict[str, float], best: str) -> None:
+    records = column({method: about(value) for method, value in values.items()}, name)
+    assert bold(records, label) == {best}
+
+
+def test_sharpness_is_bold_only_among_the_calibrated_and_only_by_that_rule() -> None:
+    cal = {"Gaussian": 0.1, "EDL": 0.1, "DUE": 5.0}
+    sharp = {"Gaussian": 0.5, "EDL": 0.4, "DUE": 0.1}
+    records = [
+        make(method, split=split, metrics={"cal": cal[method], "sharpness_sd": sharp[method] + NOISE[split]})
+        for method in cal
+        for split in range(6)
+    ]
+    label = "Sharpness (training sd)"
+    assert bold(records, label) == set()
+    assert bold(records, label, Options(rule="calibration-first")) == {"EDL"}
+
+
+def test_nothing_is_bold_where_nothing_is_compared() -> None:
+    assert bold(column({"Gaussian": about(1.0)}), "NLL") == set()
+    assert bold(column({"Gaussian": [1.0], "EDL": [2.0]}), "NLL") == set()
+    (table,) = main_tables(only(column({"Gaussian": [1.0], "EDL": [2.0]})), Options())
+    assert any("nothing is tested" in note for note in table.notes)
+
+
+def test_the_test_is_that_of_the_options_and_knows_the_share_of_test_rows() -> None:
+    edge = [0.8 + sign for sign in (1.0, -1.0) * 5]
+    records = column({"Gaussian": [0.0] * 10, "EDL": edge})
+    assert only(records).scores("boston", "nll").test_to_train == pytest.approx(10 / 90)
+    assert bold(records, "NLL") == {"Gaussian", "EDL"}
+    assert bold(records, "NLL", Options(test="plain")) == {"Gaussian"}
+    assert bold(records, "NLL", Options(test="plain", level=0.01)) == {"Gaussian", "EDL"}
+    # Data that are drawn anew for each seed do not overlap.
+    fresh = groups_of(latest(column({"Gaussian": [0.0] * 10, "EDL": edge}, suite="cubic", dataset="cubic")))[0]
+    assert fresh.scores("cubic", "nll").test_to_train == 0
+
+
+def test_shifted_sets_use_the_overlap_of_the_first() -> None:
+    records = [make(method, "wine_red", split, suite="wine") for method in ("EDL", "DUE") for split in (0, 1)]
+    for record in records:
+        record["tests"]["wine_white"]["rows"] = 5000
+    red, white = groups_of(latest(records))
+    assert (red.test_set, red.shifted, white.test_set, white.shifted) == ("wine_red", False, "wine_white", True)
+    assert white.scores("wine_red", "nll").test_to_train == pytest.approx(10 / 90)
+
+
+def test_huge_values_are_shown_and_lose() -> None:
+    values = {"Gaussian": about(1.0), "EDL": [1e300, 1e300, 9e299, 1e300, 1e300, 1e300]}
+    with np.errstate(all="raise"):
+        assert bold(column(values), "NLL") == {"Gaussian"}
+        (table,) = main_tables(only(column(values)), Options())
+    assert cells(table, "NLL")["EDL"].text == "9.8e+299 ± 4.1e+298"
+
+
+def test_the_last_record_of_a_cell_counts_and_searches_do_not() -> None:
+    old, new = make(metrics={"nll": 1.0}), make(metrics={"nll": 2.0})
+    (kept,) = latest([old, new, make(metrics={"nll": 3.0}, search=True)])
+    assert kept is new
+    assert latest([fail(old), new]) == [new]
+
+
+def test_several_commits_are_named() -> None:
+    records = [make(), make("EDL", commit="bbb")]
+    (table,) = main_tables(only(records), Options())
+    assert any("aaa, bbb" in note for note in table.notes)
+    (table,) = main_tables(only(records[:1]), Options())
+    assert not any("commit" in note for note in table.notes)
+
+
+def test_failed_cells_are_listed_and_left_out() -> None:
+    records = [
+        make(split=0),
+        fail(make(split=1), "no\nroom " + "x" * 300),
+        fail(make(split=2), "no\nroom " + "x" * 300),
+    ]
+    assert only(records).scores("boston", "nll").splits == 1
+    table = failures(records)
+    assert table is not None
+    ((method, dataset, splits, message),) = table.rows
+    assert (method.text, dataset.text, splits.text) == ("Gaussian", "boston", "1, 2")
+    assert message.text.startswith("no room xxx")
+    assert len(message.text) == 160
+    assert failures([make()]) is None
+
+
+def test_gaps_and_tails_are_apart_and_genuine_gaps_again() -> None:
+    genuine = {"gap:A": True, "gap:B": False, "tail:A": True, "tail:B": True}
+    records = [
+        make(method, split=split, suite="uci-shift", genuine=real, metrics={"nll": float(real)})
+        for method in ("EDL", "DUE")
+        for split, real in genuine.items()
+    ]
+    groups = groups_of(latest(records))
+    assert [group.part for group in groups] == ["gap", "gap, genuine only", "tail"]
+    assert [group.scores("boston", "nll").values["EDL"].mean() for group in groups] == [0.5, 1, 1]
+    report = markdown(build(latest(records), Options()))
+    assert "boston 1 of 2" in report
+    assert "### Gaps, genuine only" in report
+
+
+def crossed(values: dict[str, dict[str, float]]) -> list[Record]:
+    return [
+        make(method, dataset, split, metrics={"nll": value + NOISE[split]})
+        for dataset, own in values.items()
+        for method, value in own.items()
+        for split in range(6)
+    ]
+
+
+def test_ranks_over_data_sets() -> None:
+    values = {
+        "a": {"Gaussian": 1.0, "EDL": 2.0, "DUE": 3.0},
+        "b": {"Gaussian": 1.0, "EDL": 3.0, "DUE": 2.0},
+        "c": {"Gaussian": 1.0, "EDL": 2.0, "DUE": 3.0},
+    }
+    ranked = ranks_of(only(crossed(values)), "nll", Options())
+    assert ranked is not None
+    assert dict(zip(ranked.methods, ranked.ranks, strict=True)) == pytest.approx(
+        {"Gaussian": 1, "EDL": 7 / 3, "DUE": 8 / 3}
+    )
+    table = rank_table([ranked])
+    assert cells(table, "NLL")["Gaussian"] == Cell("1.00", 1.0, bold=True)
+    assert "3 data sets" in table.notes[0]
+
+
+def test_ranks_leave_out_what_costs_least() -> None:
+    whole = dict.fromkeys(("Gaussian", "EDL", "SNGP"), 1.0)
+    few = ranks_of(only(crossed({"a": whole | {"DUE": 2.0}, "b": whole, "c": whole})), "nll", Options())
+    assert few is not None
+    assert (few.methods, few.datasets) == (("Gaussian", "EDL", "SNGP"), ("a", "b", "c"))
+    many = whole | {"DUE": 2.0}
+    rest = ranks_of(only(crossed({"a": many, "b": many, "c": many, "d": whole})), "nll", Options())
+    assert rest is not None
+    assert (len(rest.methods), rest.datasets) == (4, ("a", "b", "c"))
+    assert ranks_of(only(crossed({"a": whole})), "nll", Options()) is None
+    assert ranks_of(only(crossed({"a": {"EDL": 1.0}, "b": {"EDL": 1.0}})), "nll", Options()) is None
+
+
+def test_wins_ties_and_losses() -> None:
+    ours = {"Density-Regression": 1.0}
+    values = {"a": ours | {"EDL": 2.0}, "b": ours | {"EDL": 0.5}, "c": ours | {"EDL": 1.0}, "d": ours | {"EDL": 3.0}}
+    table = win_table(only(crossed(values)), Options())
+    assert table is not None
+    assert cells(table, "NLL")["EDL"][:2] == ("2 / 1 / 1", 1.0)
+    assert win_table(only([make("EDL")]), Options()) is None
+    assert win_table(only([make("Density-Regression")]), Options()) is None
+
+
+def test_outcome_of_huge_scores() -> None:
+    small, huge = np.array([1.0, 2.0, 3.0]), np.array([1.7e308, 1.6e308, 1.7e308])
+    assert outcome(small, huge, 0.1, Options()) == 1
+    assert outcome(huge, -huge, 0.1, Options()) == -1
+    assert outcome(small, small, 0.1, Options()) == 0
+
+
+def test_cost_is_a_ratio_to_the_gaussian_network() -> None:
+    slow = make("Deep Ensembles", seconds={"fit": 6.0, "predict": 0.05}, parameters=5000)
+    (table,) = cost_tables(only([make(), slow]))
+    assert [cell.text for cell in table.rows[1]] == [
+        "Deep Ensembles",
+        "6.00 (× 4.00)",
+        "0.0500 (× 5.00)",
+        "5,000 (× 5.00)",
+    ]
+    (alone,) = cost_tables(only([slow]))
+    assert alone.rows[0][1].text == "6.00"
+    assert not any("bold" in note for note in alone.notes)
+
+
+def test_the_appendix_has_every_other_metric() -> None:
+    records = [make(method, dataset, metrics={"new_one": 4.0}) for method in ("EDL", "DUE") for dataset in ("a", "b")]
+    table = appendix_table(only(records), Options())
+    assert table.header == ("Method", "Data set", "MAE", "R²", "new_one")
+    assert [row[1].text for row in table.rows] == ["a", "a", "b", "b"]
+    assert not any(cells(table, "new_one")[method].bold for method in ("EDL", "DUE"))
+
+
+def test_file_names_are_safe_and_different() -> None:
+    assert slug("uci", "", "wine_red") == "uci-wine_red"
+    assert len({slug("é"), slug("ü"), slug("../x"), slug("x")}) == 4
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", slug("../é $"))
+
+
+EXAMPLE = Section(
+    f"Title {NASTY}",
+    text=(NASTY,),
+    tables=(
+        Table(
+            NASTY,
+            ("Method", NASTY, *"abcde"),
+            (
+                (Cell(NASTY), Cell("-1.2e+05 ± 3.00", -1.2e5, True, "2.64 ± 0.26"), *[Cell("1 / 2 / 3", 1.0)] * 5),
+                (Cell("plain"), Cell("–"), *[Cell(NASTY)] * 5),
+            ),
+            (NASTY,),
+        ),
+    ),
+    sections=(Section("Hidden", tables=(Table("hidden", ("a", "b"), ()),), appendix=True),),
+)
+
+
+def test_markdown_escapes_and_keeps_tables_whole() -> None:
+    text = markdown(EXAMPLE)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
+    assert "**-1.2e+05 ± 3.00**<br><small>paper: 2.64 ± 0.26</small>" in text
+    assert "<b>" not in text
+    assert "Hidden" not in text
+    assert r"x\_1 &amp; 50% &lt;b&gt;" in text
+    starts = markdown(Section("t", text=("# one", "- two", "-2 is a number", "a # b")))
+    assert starts.split("\n\n")[1:] == [r"\# one", r"\- two", "-2 is a number", "a # b\n"]
+
+
+def test_latex_is_balanced_and_escaped() -> None:
+    text = latex(EXAMPLE)
+    bare = re.sub(r"\\\\|\\[{}]", "", text)
+    depth = np.cumsum([{"{": 1, "}": -1}.get(letter, 0) for letter in bare])
+    assert depth.min() >= 0
+    assert depth[-1] == 0
+    opened, closed = (sorted(re.findall(rf"\\{word}{{(\w+)}}", text)) for word in ("begin", "end"))
+    assert opened == closed
+    assert opened.count("tabular") == 2
+    assert r"{\boldmath\textbf{$-1.2\mathrm{e}{+}05 \pm 3.00$}}" in text
+    assert r"x\_1 \& 50\% \textless{}b\textgreater{}\#\$\textasciicircum{}\textasciitilde{}\{\}\textbackslash{}" in text
+    assert not re.search(
+        r"\\\\\n[\[*]", latex(Section("t", tables=(Table("t", ("a", "b"), ((Cell("[1] *"),) * 2,) * 2),)))
+    )
+    body = text.split("\n", 1)[1]
+    assert not re.search(r"(?<!\\)[%#]", body)
+    assert len(re.findall(r"(?<!\\)\$", body)) % 2 == 0
+    for block in re.findall(r"\\toprule.*?\\bottomrule", text, re.DOTALL):
+        lines = [line for line in block.splitlines() if line.endswith(r"\\")]
+        assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1
+    assert "Hidden" not in text
+
+
+class Page(HTMLParser):
+    """Collects tags with their attributes, and that each is closed in its turn."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def check_page(text: str) -> Page:
+    page = Page(text)
+    assert page.open == []
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for tag, attrs in page.tags:
+        assert not any(name.startswith("on") for name in attrs)
+        assert tag not in ("link", "iframe", "b")
+        for name in ("src", "href"):
+            value = attrs.get(name) or "#"
+            assert value.startswith(("data:image/", "#"))
+            assert not value.startswith("#s") or value[1:] in ids
+    assert not re.search(r"https?://", text)
+    return page
+
+
+def test_html_escapes_and_sorts_by_numbers() -> None:
+    text = html(Section("Top", sections=(EXAMPLE,)))
+    page = check_page(text)
+    assert 'data-value="-120000"' in text
+    assert "<small>paper: 2.64 ± 0.26</small>" in text
+    assert "Hidden" in text
+    assert sum(tag == "button" for tag, _ in page.tags) == 7 + 2
+    assert "&lt;b&gt;" in text
+
+
+def whole() -> list[Record]:
+    records = []
+    for suite, dataset, drawn in (
+        ("uci", "boston", True),
+        ("uci", NASTY, False),
+        ("weather", "jena_climate_2020", True),
+    ):
+        for method in ("Density-Regression", "Deep Ensembles", NASTY):
+            records += [make(method, dataset, split, suite=suite, sample=drawn and split == 0) for split in (0, 1)]
+    records[0] = fail(records[0], NASTY)
+    records[2]["tests"]["test"]["sample"]["std"][0] = 1e300
+    records[3]["tests"]["test"]["metrics"]["nll"] = 1e300
+    return [*records, {"search": True, "suite": "uci"}, make(protocol="tuned", suite="cubic", dataset="cubic")]
+
+
+def test_a_report_of_several_suites_is_whole_and_the_same_again(tmp_path: Path) -> None:
+    with np.errstate(all="raise", under="ignore"):
+        paths = write_report(whole(), tmp_path / "one")
+    again = write_report(whole(), tmp_path / "two", test="corrected")
+    assert [path.name for path in paths[:3]] == ["report.md", "report.tex", "report.html"]
+    for path, other in zip(paths, again, strict=True):
+        assert path.read_bytes() == other.read_bytes(), path.name
+    assert sorted(paths) == sorted(path for path in (tmp_path / "one").rglob("*") if path.is_file())
+    text = paths[0].read_text()
+    shown = set(re.findall(r"\(figures/(\S+?)\)", text))
+    assert shown == {path.name for path in paths[3:]}
+    assert {path.suffix for path in paths[3:]} == {".png", ".svg"}
+    assert "1.0e+300" in text
+    weather = text[text.index("## Weather") :]
+    assert "stand-in" in weather
+    assert "<small>paper" not in weather
+    assert "<small>paper" in text
+    page = check_page(paths[2].read_text())
+    assert sum(tag == "img" for tag, _ in page.tags) == len(shown)
+
+
+def test_all_cells_failed_or_one_method_and_one_split(tmp_path: Path) -> None:
+    (page, *_) = write_report([fail(make(), "out of luck")], tmp_path / "failed")
+    assert "out of luck" in page.read_text()
+    write_report([make(sample=True)], tmp_path / "one")
+    assert (tmp_path / "one" / "figures" / "uci-paper-test-boston-errors.png").stat().st_size > 1000
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_report([make()], tmp_path)
+    old = (tmp_path / "report.md").read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", refuse)
+    with pytest.raises(OSError, match="disk full"):
+        write_report([make("EDL")], tmp_path)
+    assert (tmp_path / "report.md").read_bytes() == old
+    assert not [path for path in tmp_path.rglob(".*")]
+
+
+@pytest.mark.parametrize(
+    ("records", "options", "message"),
+    [
+        ([], {}, "no results"),
+        ([{"search": True}], {}, "no results"),
+        ([make()], {"test": "exact"}, "test must be one of corrected, plain, got 'exact'"),
+        ([make()], {"rule": "best"}, "rule must be one of"),
+        ([make()], {"level": 5}, "level must lie"),
+    ],
+)
+def test_what_is_refused(records: list[Record], options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_report(records, tmp_path, **options)
+    assert list(tmp_path.iterdir()) == []

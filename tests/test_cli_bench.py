@@ -1,0 +1,127 @@
+"""`bench` and `report` as people type them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from density_regression.cli import app
+from density_regression.experiments import bench as runner
+from density_regression.experiments.records import Record, RecordFile
+
+CUBIC = ["bench", "cubic", "--methods", "Gaussian, Deterministic", "--splits", "2", "--jobs", "1"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DENSITY_REGRESSION_DATA", raising=False)
+    settings = {"hidden": (6,), "epochs": 2, "batch_size": 128, "patience": None}
+    monkeypatch.setattr(runner, "paper_settings", lambda suite, dataset: settings)
+
+
+def test_bench_then_report(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*CUBIC, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "4 of 4 fits" in result.output
+    path = tmp_path / "cubic-paper.jsonl"
+    assert f"Results: {path}" in result.output.replace("\n", "")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {(record["method"], record["split"]) for record in records} == {
+        (method, split) for method in ("Gaussian", "Deterministic") for split in ("0", "1")
+    }
+    report = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert report.exit_code == 0, report.output
+    for name in ("report.md", "report.tex", "report.html"):
+        assert (tmp_path / name).stat().st_size > 500
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = runner.Bench.run
+
+    def interrupted(self: runner.Bench, file: RecordFile, jobs: int) -> Iterator[Record]:
+        for number, record in enumerate(original(self, file, jobs)):
+            if number == 3:
+                raise KeyboardInterrupt
+            yield record
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Bench, "run", interrupted)
+        result = CliRunner().invoke(app, [*CUBIC, "--out", str(tmp_path)])
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.output.replace("\n", " ")
+    path = tmp_path / "cubic-paper.jsonl"
+    before = path.read_text().splitlines()
+    # Killed while it wrote the last line.
+    path.write_text("\n".join(before)[:-40])
+    again = CliRunner().invoke(app, [*CUBIC, "--out", str(tmp_path)])
+    assert again.exit_code == 0, again.output
+    assert "1 half-written line(s) removed" in again.output.replace("\n", "")
+    assert f"{len(before) - 1} of 4 fits" in again.output
+    after = path.read_text().splitlines()
+    assert after[: len(before) - 1] == before[:-1]
+    assert len(after) == 4
+
+
+def test_failed_fits_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("training [red]diverged")
+
+    monkeypatch.setattr(runner, "_fit_and_score", fail)
+    result = CliRunner().invoke(app, [*CUBIC, "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "cubic, split 0, Gaussian: ValueError: training [red]diverged" in result.output
+    assert "4 fits failed" in result.output
+
+
+@pytest.mark.parametrize("suite", ["uci", "uci-shift", "wine", "weather", "stations"])
+def test_missing_data_is_told_before_anything_is_imported(tmp_path: Path, suite: str) -> None:
+    check = (
+        "import sys\nfrom density_regression.cli import app\n"
+        f"try: app(['bench', '{suite}', '--data-dir', {str(tmp_path)!r}, '--out', {str(tmp_path / 'out')!r}])\n"
+        "finally: print('torch' in sys.modules, 'sklearn' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert result.stdout.split() == ["False", "False"]
+    assert "DENSITY_REGRESSION_DATA" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "cubic"),
+        (["cubic", "--methods", "Magic"], "'Magic' is not one of Density-Regression"),
+        (["cubic", "--jobs", "0"], "0 processes"),
+        (["cubic", "--protocol", "other"], "tuned"),
+        (["cubic", "--splits", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_bad_arguments(tmp_path: Path, arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["bench", *arguments, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_extra_is_told_before_anything_is_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gpytorch", None)
+    command = ["bench", "cubic", "--methods", "DUE", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "density-regression[gp]" in result.output.replace("\n", "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_results_to_report(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        result = CliRunner().invoke(app, ["report", str(path)])
+        assert result.exit_code == 1
+        assert "`density-regression bench` writes" in result.output.replace("\n", " ")
