@@ -391,3 +391,7 @@ def test_every_metric_is_exported() -> None:
     others = {"auroc", "calibration_curve", "interval_width", "nll_own", "sharpness", "sparsification_curve"}
     assert {metric.__name__ for metric in ALL} | others == set(metrics.__all__)
     assert all(callable(getattr(metrics, name)) for name in metrics.__all__)
+
+
+def test_r2_of_errors_whose_square_overflows() -> None:
+    assert metrics.r2([0.0, 1.0], [1e200, 1e200]) == -np.inf

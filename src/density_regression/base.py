@@ -342,7 +342,7 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         held_outs: Sequence[Table],
         runs: Sequence[Run],
         draws: Sequence[Tensor],
-    ) -> TrainingReport | None:
+    ) -> list[TrainingReport] | None:
         """Train what several estimators built, in place and as one computation; None if that cannot be.
 
         `draws` are the states of torch's generator after each was built.
@@ -531,7 +531,9 @@ def _fit_as_one(
     tables: Sequence[tuple[ArrayLike, ArrayLike]],
     held_outs: Sequence[tuple[ArrayLike, ArrayLike] | None],
 ) -> bool:
-    if len(regressors) < 2 or regressors[0].checkpoint_dir is not None:
+    # A generator gives other numbers when it is asked again, as it would be if this came to nothing.
+    generators = any(isinstance(regressor.random_state, np.random.RandomState) for regressor in regressors)
+    if len(regressors) < 2 or generators or regressors[0].checkpoint_dir is not None:
         return False
     with ExitStack() as stack:
         for regressor in regressors:
@@ -547,10 +549,10 @@ def _fit_as_one(
             models.append(regressor._built(part))
             draws.append(torch.get_rng_state())
         rows, held, _, runs = zip(*prepared, strict=True)
-        report = regressors[0]._train_together(models, rows, held, runs, draws)
-        if report is None:
+        reports = regressors[0]._train_together(models, rows, held, runs, draws)
+        if reports is None:
             return False
-        for regressor, model, part in zip(regressors, models, prepared, strict=True):
+        for regressor, model, report, part in zip(regressors, models, reports, prepared, strict=True):
             regressor._take(model, report, part)
     return True
 

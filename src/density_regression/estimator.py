@@ -193,7 +193,7 @@ class DensityRegressor(DeepRegressor):
         held_outs: Sequence[Table],
         runs: Sequence[Run],
         draws: Sequence[Tensor],
-    ) -> TrainingReport | None:
+    ) -> list[TrainingReport] | None:
         size = self._batch_size(len(trains[0].x))
         shuffles = [torch.Generator().manual_seed(run.seed) for run in runs]
         return fit_density_regressions_together(

@@ -25,6 +25,7 @@ __all__ = [
     "find_device",
     "on_device",
     "optimise",
+    "optimise_each",
     "timed",
 ]
 
@@ -86,6 +87,10 @@ class TrainingReport:
         default_factory=lambda: dict.fromkeys(("pretrain", "fit_density", "refit_head"), 0.0)
     )
     history: list[float] = field(default_factory=list)
+
+    def shared(self, number: int) -> TrainingReport:
+        """The part of one of `number` fits that were made together."""
+        return TrainingReport({step: seconds / number for step, seconds in self.seconds.items()}, list(self.history))
 
 
 class TensorBatches:
@@ -189,6 +194,32 @@ def optimise(
     list of float
         The loss after each epoch, on the held-out rows if there are any; the mean over members.
     """
+    return [loss.mean().item() for loss in _optimise(objective, train, held_out, options, progress, name)]
+
+
+def optimise_each(
+    objective: nn.Module,
+    train: Batches,
+    held_out: Batches | None,
+    options: TrainingOptions,
+    progress: StepProgress | None = None,
+    *,
+    name: str = "networks",
+) -> list[list[float]]:
+    """`optimise` an ensemble; returns the losses of each member, until it was stopped."""
+    losses = torch.stack(_optimise(objective, train, held_out, options, progress, name)).T.tolist()
+    return [_until_stopped(own, options.patience) for own in losses]
+
+
+def _optimise(
+    objective: nn.Module,
+    train: Batches,
+    held_out: Batches | None,
+    options: TrainingOptions,
+    progress: StepProgress | None,
+    name: str,
+) -> list[Tensor]:
+    """Losses () or (M,) after each epoch."""
     progress = progress or StepProgress(visible=False)
     fabric = _fabric(options)
     weights = objective
@@ -199,7 +230,7 @@ def optimise(
     if options.compile:
         objective.compile()
     objective, optimizer = fabric.setup(objective, optimizer)
-    history: list[float] = []
+    history: list[Tensor] = []
     best = _Best(options.patience)
     progress.step(name, options.epochs)
     for _ in range(options.epochs):
@@ -214,8 +245,8 @@ def optimise(
             schedule.step()
             total = total + loss.detach()
         value = total / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
-        history.append(value.mean().item())
-        progress.advance(history[-1])
+        history.append(value)
+        progress.advance(value.mean().item())
         best.see(value, weights)
         if best.waited_enough():
             break
@@ -225,6 +256,16 @@ def optimise(
         if not all(parameter.isfinite().all() for parameter in weights.parameters()):
             raise ValueError(DIVERGED)
     return history
+
+
+def _until_stopped(losses: list[float], patience: int | None) -> list[float]:
+    """The losses of one member, up to the epoch in which its patience ended."""
+    best, waited = math.inf, 0
+    for epoch, loss in enumerate(losses, start=1):
+        best, waited = (loss, 0) if loss < best else (best, waited + 1)
+        if patience is not None and waited >= patience:
+            return losses[:epoch]
+    return losses
 
 
 class _Best:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -16,6 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor
+
+from density_regression._files import write_whole
 
 __all__ = ["Checkpoints", "InvalidModelError", "read_model", "write_model"]
 
@@ -47,9 +48,9 @@ def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors:
     # NaN is not JSON; a setting that holds one would make a file that other readers refuse.
     document = json.dumps({**body, "sha256": _digest(body)}, indent=2, allow_nan=False).encode()
     already_there = (folder / weights).exists()
-    _write(folder / weights, content)
+    write_whole(folder / weights, content)
     try:
-        _write(folder / CONFIG, document)
+        write_whole(folder / CONFIG, document)
     except BaseException:
         if not already_there:
             (folder / weights).unlink(missing_ok=True)
@@ -125,24 +126,6 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files that only their owner reads; a model is shared like any other file.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 class Checkpoints:
     """State of a model after each training step, so that an interrupted fit goes on where it was.
 
@@ -163,7 +146,7 @@ class Checkpoints:
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        _write(self._path(step), to_bytes(_plain(state), metadata={"fingerprint": self._fingerprint}))
+        write_whole(self._path(step), to_bytes(_plain(state), metadata={"fingerprint": self._fingerprint}))
 
     def latest(self, steps: int) -> tuple[int, dict[str, Tensor]]:
         """The furthest step of this fit, and the state after it; 0 and nothing if there is none."""

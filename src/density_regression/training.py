@@ -22,6 +22,7 @@ from density_regression.loop import (
     find_device,
     on_device,
     optimise,
+    optimise_each,
     timed,
 )
 from density_regression.model import DensityRegression
@@ -132,7 +133,7 @@ def fit_density_regressions_together(
     options: TrainingOptions,
     seeds: Sequence[int],
     verbose: bool = True,
-) -> TrainingReport | None:
+) -> list[TrainingReport] | None:
     """Train models of one shape, each on rows of its own: step 1 as one computation; None if that cannot be.
 
     Each ends as it would by `fit_density_regression`, but for rounding.
@@ -147,7 +148,7 @@ def fit_density_regressions_together(
         if together is None or not can_train(together, held_out):
             return None
         train = TensorBatches.side_by_side(trains, 1)
-        report.history = optimise(together, train, held_out, options, progress, name="1/3 networks")
+        losses = optimise_each(together, train, held_out, options, progress, name="1/3 networks")
         together.unstack()
     for model, own, held, seed in zip(models, trains, held_outs, seeds, strict=True):
         model.eval()
@@ -158,7 +159,7 @@ def fit_density_regressions_together(
             fit_density(model, features, held_features, seed=seed)
         with timed(report, "refit_head"):
             refit_head(model, features, held_features, stream=None if complete else own)
-    return report
+    return [TrainingReport(report.shared(len(models)).seconds, own) for own in losses]
 
 
 def pretrain(

@@ -146,6 +146,18 @@ def test_not_a_table(folder: Path, text: str) -> None:
         load_uci("boston", folder)
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"no gzip", gzip.compress(b"a,b\n1,2\n")[:-9]], ids=["empty", "no gzip", "cut short"]
+)
+def test_damaged_files(folder: Path, content: bytes) -> None:
+    (folder / "uci" / "yacht.csv.gz").write_bytes(content)
+    (folder / "uci" / "splits" / "yacht.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"yacht\.csv\.gz"):
+        load_uci("yacht", folder)
+    with pytest.raises(ValueError, match="cannot be read as splits"):
+        standard_splits("yacht", folder)
+
+
 @pytest.mark.parametrize("arrays", [{}, {"train_0": [0]}, {"train_0": [0], "test_1": [1]}, {"train": [0], "test": [1]}])
 def test_not_splits(folder: Path, arrays: dict[str, list[int]]) -> None:
     write_splits(folder, "boston", **arrays)

@@ -14,8 +14,8 @@ from density_regression.baselines import GaussianRegressor
 from density_regression.datasets import Rows
 from density_regression.experiments import bench
 from density_regression.experiments.bench import Bench, run_cells
-from density_regression.experiments.protocols import paper_settings, search_space
-from density_regression.experiments.records import Cell, Record, RecordFile
+from density_regression.experiments.protocols import LARGEST_BUDGET, paper_settings, search_space
+from density_regression.experiments.records import Cell, Record, RecordFile, read_records
 from density_regression.experiments.scoring import held_out_scale, score
 from density_regression.experiments.suites import SUITES, UCI
 
@@ -47,7 +47,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(work: Bench, path: Path, jobs: int = 1) -> list[Record]:
-    return list(work.run(RecordFile(path), jobs))
+    with RecordFile(path) as file:
+        return list(work.run(file, jobs))
 
 
 def without_times(record: Record) -> Record:
@@ -64,7 +65,7 @@ def test_one_record_for_each_cell_and_none_twice(folder: str, tmp_path: Path) ->
     records = run(work, path)
     assert {Cell.of(record) for record in records} == set(work.cells())
     assert len(records) == 2 * 2 * 2
-    assert RecordFile(path).records == json.loads(json.dumps(records))
+    assert read_records(path) == json.loads(json.dumps(records))
     assert run(work, path) == []
     more = run(Bench("uci", "paper", ["Gaussian", "Quantile"], ["yacht"], 3, data_dir=folder), path)
     assert sorted((record["method"], record["split"]) for record in more) == [
@@ -170,6 +171,59 @@ def test_the_same_run_twice_gives_the_same_records(folder: str, tmp_path: Path) 
     assert by_cell(first) == by_cell(second)
 
 
+def test_part_of_a_group_is_run_in_the_company_it_had(folder: str, tmp_path: Path) -> None:
+    work = Bench("uci", "paper", ["MC Dropout"], ["yacht"], 3, data_dir=folder)
+    first = run(work, tmp_path / "r.jsonl")
+    lines = (tmp_path / "r.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "r.jsonl").write_text("".join(lines[:2]))
+    again = run(work, tmp_path / "r.jsonl")
+    assert by_cell(again) == by_cell(first[2:])
+
+
+def test_other_settings_are_run_again(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Bench("uci", "paper", ["Gaussian"], ["yacht"], 2, data_dir=folder)
+    run(work, tmp_path / "r.jsonl")
+    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: QUICK | {"epochs": 3})
+    assert [record["settings"]["epochs"] for record in run(work, tmp_path / "r.jsonl")] == [3, 3]
+    assert [record["settings"]["epochs"] for record in read_records(tmp_path / "r.jsonl")] == [3, 3]
+
+
+def test_each_fit_has_its_own_epochs(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = QUICK | {"epochs": 60, "patience": 1, "learning_rate": 0.03}
+    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: settings)
+    together = run(Bench("uci", "paper", ["Gaussian"], ["yacht"], 3, data_dir=folder), tmp_path / "r.jsonl")
+    cells = [Cell.of(record) for record in together]
+    alone = [run_cells([cell], settings, folder, {})[0] for cell in cells]
+    epochs = [record["epochs"] for record in together]
+    assert epochs == [record["epochs"] for record in alone]
+    assert len(set(epochs)) > 1
+
+
+@pytest.mark.parametrize(
+    ("suite", "dataset"), [("weather", "jena_climate_2009_2016"), ("wine", "boston"), ("uci", "wine_white")]
+)
+def test_a_name_that_the_suite_does_not_have_is_refused(folder: str, suite: str, dataset: str) -> None:
+    folder = "/nowhere" if suite == "weather" else folder
+    with pytest.raises((ValueError, FileNotFoundError), match=r"not a data set of this suite|no file"):
+        Bench(suite, "paper", ["Gaussian"], [dataset], data_dir=folder).cells()
+
+
+def test_a_metric_that_is_no_number_is_an_error_of_its_cell(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.score.__globals__["metrics"], "ence", lambda *_: float("nan"))
+    (record,) = run(Bench("uci", "paper", ["Gaussian"], ["yacht"], 1, data_dir=folder), tmp_path / "r.jsonl")
+    assert record["error"] == "ValueError: ence is not a number."
+
+
+def test_a_search_in_time_order_is_judged_by_weeks_set_aside() -> None:
+    rows = Rows(np.arange(80.0)[:, None], np.arange(80.0))
+    kept, judged = bench._alternate(rows)
+    np.testing.assert_array_equal(kept.y[:20], [*range(10), *range(20, 30)])
+    np.testing.assert_array_equal(judged.y[:20], [*range(10, 20), *range(30, 40)])
+    assert len(kept.y) == len(judged.y) == 40
+
+
 def test_a_cell_that_fails_does_not_end_the_others(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,14 +263,16 @@ def test_a_search_decides_by_rows_inside_the_first_training_part(
 
 
 def test_every_method_may_try_equally_many_settings() -> None:
-    spaces = {name: search_space(name, "boston", 12) for name in bench.ESTIMATORS}
+    spaces = {name: search_space(name, "boston", LARGEST_BUDGET) for name in bench.ESTIMATORS}
     for name, space in spaces.items():
-        assert len(space) == 12
-        assert len({repr(sorted(settings.items())) for settings in space}) == 12
+        assert len(space) == LARGEST_BUDGET == 19
+        assert len({repr(sorted(settings.items())) for settings in space}) == 19
         for settings in space:
             bench.ESTIMATORS[name](**settings)._validate_params()
-    assert spaces["Gaussian"] == search_space("Gaussian", "boston", 12)
-    assert spaces["Gaussian"] != search_space("Gaussian", "yacht", 12)
+    assert spaces["Gaussian"][:12] == search_space("Gaussian", "boston", 12)
+    assert spaces["Gaussian"] != search_space("Gaussian", "yacht", LARGEST_BUDGET)
+    with pytest.raises(ValueError, match="budget must lie between 1 and 19"):
+        search_space("Gaussian", "boston", 20)
 
 
 def test_the_papers_settings() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from density_regression.experiments.records import Cell, RecordFile, read_records
+from density_regression.experiments.records import Cell, RecordFile, _parse, read_records
 
 
 def record(split: int, **more: object) -> dict[str, object]:
@@ -17,31 +17,38 @@ def record(split: int, **more: object) -> dict[str, object]:
     return {**cell._asdict(), "tests": {}, **more}
 
 
+def write(path: Path, *records: dict[str, object]) -> None:
+    with RecordFile(path) as file:
+        for one in records:
+            file.append(one)
+
+
 def test_what_is_appended_is_read_again(tmp_path: Path) -> None:
-    file = RecordFile(tmp_path / "new" / "uci-paper.jsonl")
-    assert file.records == []
-    for split in range(3):
-        file.append(record(split))
-    again = RecordFile(file.path)
-    assert again.records == [record(split) for split in range(3)]
-    assert (again.dropped, len(again.done())) == (0, 3)
-    assert read_records(tmp_path / "new") == read_records(file.path) == again.records
+    path = tmp_path / "new" / "uci-paper.jsonl"
+    with RecordFile(path) as file:
+        assert file.records == []
+        for split in range(3):
+            file.append(record(split))
+    with RecordFile(path) as again:
+        assert again.records == [record(split) for split in range(3)]
+        assert (again.dropped, len(again.done())) == (0, 3)
+    assert read_records(tmp_path / "new") == read_records(path) == again.records
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60])
 def test_a_half_written_line_is_removed(tmp_path: Path, cut: int) -> None:
-    file = RecordFile(tmp_path / "uci-paper.jsonl")
-    file.append(record(0))
-    file.append(record(1))
-    content = file.path.read_bytes()
-    file.path.write_bytes(content[:-cut])
+    path = tmp_path / "uci-paper.jsonl"
+    write(path, record(0), record(1))
+    path.write_bytes(path.read_bytes()[:-cut])
+    path.chmod(0o644)
     # Without its last byte, the end of the line, a record is still whole.
     kept = [record(0), record(1)] if cut == 1 else [record(0)]
-    assert read_records(file.path) == kept
-    repaired = RecordFile(file.path)
-    assert repaired.dropped == (0 if cut == 1 else 1)
-    repaired.append(record(2))
-    assert RecordFile(file.path).records == [*kept, record(2)]
+    assert read_records(path) == kept
+    with RecordFile(path) as repaired:
+        assert repaired.dropped == (0 if cut == 1 else 1)
+        repaired.append(record(2))
+    assert read_records(path) == [*kept, record(2)]
+    assert path.stat().st_mode & 0o777 == 0o644
     assert [path.name for path in tmp_path.iterdir()] == ["uci-paper.jsonl"]
 
 
@@ -49,8 +56,6 @@ def test_a_half_written_line_is_removed(tmp_path: Path, cut: int) -> None:
 def test_wherever_it_is_cut_whole_records_survive(cut: int) -> None:
     lines = [json.dumps(record(split)) + "\n" for split in range(3)]
     content = "".join(lines).encode()
-    from density_regression.experiments.records import _parse
-
     records, good, dropped = _parse(content[:cut])
     assert records == [record(split) for split in range(len(records))]
     assert dropped <= 1
@@ -59,26 +64,43 @@ def test_wherever_it_is_cut_whole_records_survive(cut: int) -> None:
 
 def test_what_is_no_record_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "uci-paper.jsonl"
-    path.write_text(f"nonsense\n[1, 2]\n\n{json.dumps(record(0))}\n\x00\x00\n")
-    file = RecordFile(path)
-    assert (file.records, file.dropped) == ([record(0)], 3)
+    path.write_text(f'nonsense\n[1, 2]\n{{"other": 1}}\n\n{json.dumps(record(0))}\n\x00\x00\n')
+    with RecordFile(path) as file:
+        assert (file.records, file.dropped) == ([record(0)], 4)
     assert path.read_text() == json.dumps(record(0)) + "\n"
 
 
 def test_of_a_cell_that_was_run_again_the_last_record_counts(tmp_path: Path) -> None:
-    file = RecordFile(tmp_path / "uci-paper.jsonl")
-    file.append(record(0, error="ValueError: diverged"))
-    assert RecordFile(file.path).done() == {}
-    file.append(record(0, seconds=1.0))
-    assert read_records(file.path) == [record(0, seconds=1.0)]
-    assert len(RecordFile(file.path).done()) == 1
+    path = tmp_path / "uci-paper.jsonl"
+    write(path, record(0, error="ValueError: diverged"))
+    with RecordFile(path) as file:
+        assert file.done() == {}
+    write(path, record(0, seconds=1.0), record(0, seconds=2.0))
+    assert read_records(path) == [record(0, seconds=2.0)]
+    # A failure after a success, as of another folder, does not undo it.
+    write(path, record(0, error="ValueError: diverged"))
+    assert read_records(path) == [record(0, seconds=2.0)]
+    with RecordFile(path) as file:
+        assert len(file.done()) == 1
+
+
+def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "uci-paper.jsonl"
+    path.write_text("half a li")
+    with RecordFile(path) as file:
+        assert file.dropped == 1
+        with pytest.raises(BlockingIOError, match="in use by another run"):
+            RecordFile(path)
+        file.append(record(0))
+    with RecordFile(path) as file:
+        assert file.records == [record(0)]
 
 
 def test_nan_is_refused(tmp_path: Path) -> None:
-    file = RecordFile(tmp_path / "uci-paper.jsonl")
-    with pytest.raises(ValueError, match="JSON"):
+    path = tmp_path / "uci-paper.jsonl"
+    with RecordFile(path) as file, pytest.raises(ValueError, match="JSON"):
         file.append(record(0, nll=float("nan")))
-    assert not file.path.exists()
+    assert path.read_bytes() == b""
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

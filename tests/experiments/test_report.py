@@ -12,8 +12,8 @@ import pytest
 from density_regression.experiments.report import write_report
 from density_regression.experiments.report.chapters import build
 from density_regression.experiments.report.cost import cost_tables
-from density_regression.experiments.report.document import Cell, Section, Table, slug
-from density_regression.experiments.report.grouping import Group, groups_of, latest
+from density_regression.experiments.report.document import EMPTY, Cell, Section, Table, slug
+from density_regression.experiments.report.grouping import Group, groups_of, results_of
 from density_regression.experiments.report.html import html
 from density_regression.experiments.report.judging import Options, outcome
 from density_regression.experiments.report.latex import latex
@@ -21,7 +21,7 @@ from density_regression.experiments.report.markdown import markdown
 from density_regression.experiments.report.names import in_order
 from density_regression.experiments.report.numbers import compact, mean_and_sd, plus_minus
 from density_regression.experiments.report.paper import paper_figure
-from density_regression.experiments.report.ranking import rank_table, ranks_of, win_table
+from density_regression.experiments.report.ranking import rank_table, ranks_of, win_table, wins
 from density_regression.experiments.report.tables import appendix_table, failures, main_tables
 
 Record = dict[str, Any]
@@ -68,7 +68,7 @@ def make(
         "protocol": protocol,
         "dataset": dataset,
         "split": str(split),
-        "seed": split if isinstance(split, int) else 0,
+        "seed": 0,
         "method": method,
         "tests": entries,
         "rows": {"train": 80, "held_out": 10},
@@ -93,7 +93,7 @@ def column(values: dict[str, list[float]], name: str = "nll", **more: Any) -> li
 
 
 def only(records: list[Record]) -> Group:
-    (group,) = groups_of(latest(records))
+    (group,) = groups_of(results_of(records))
     return group
 
 
@@ -252,7 +252,7 @@ def test_the_test_is_that_of_the_options_and_knows_the_share_of_test_rows() -> N
     assert bold(records, "NLL", Options(test="plain")) == {"Gaussian"}
     assert bold(records, "NLL", Options(test="plain", level=0.01)) == {"Gaussian", "EDL"}
     # Data that are drawn anew for each seed do not overlap.
-    fresh = groups_of(latest(column({"Gaussian": [0.0] * 10, "EDL": edge}, suite="cubic", dataset="cubic")))[0]
+    fresh = groups_of(results_of(column({"Gaussian": [0.0] * 10, "EDL": edge}, suite="cubic", dataset="cubic")))[0]
     assert fresh.scores("cubic", "nll").test_to_train == 0
 
 
@@ -260,7 +260,7 @@ def test_shifted_sets_use_the_overlap_of_the_first() -> None:
     records = [make(method, "wine_red", split, suite="wine") for method in ("EDL", "DUE") for split in (0, 1)]
     for record in records:
         record["tests"]["wine_white"]["rows"] = 5000
-    red, white = groups_of(latest(records))
+    red, white = groups_of(results_of(records))
     assert (red.test_set, red.shifted, white.test_set, white.shifted) == ("wine_red", False, "wine_white", True)
     assert white.scores("wine_red", "nll").test_to_train == pytest.approx(10 / 90)
 
@@ -275,9 +275,51 @@ def test_huge_values_are_shown_and_lose() -> None:
 
 def test_the_last_record_of_a_cell_counts_and_searches_do_not() -> None:
     old, new = make(metrics={"nll": 1.0}), make(metrics={"nll": 2.0})
-    (kept,) = latest([old, new, make(metrics={"nll": 3.0}, search=True)])
+    (kept,) = results_of([old, new, make(split="search 0", search=True)])
     assert kept is new
-    assert latest([fail(old), new]) == [new]
+    assert results_of([new, fail(old)]) == [new]
+    assert results_of([fail(old), new]) == [new]
+
+
+def test_fits_of_one_split_from_several_seeds_are_no_further_splits() -> None:
+    rng = np.random.default_rng(0)
+    records = [
+        make(method, split=split, metrics={"nll": float(split + seed + rng.normal())}, seed=seed)
+        for method in ("Gaussian", "EDL")
+        for split in range(4)
+        for seed in range(3)
+    ]
+    scores = only(records).scores("boston", "nll")
+    assert scores.splits == scores.most == 4
+    means = [np.mean([r["tests"]["test"]["metrics"]["nll"] for r in records[3 * i : 3 * i + 3]]) for i in range(8)]
+    np.testing.assert_allclose(scores.values["Gaussian"], means[:4])
+    np.testing.assert_allclose(scores.values["EDL"], means[4:])
+    # A fit that another method lacks counts for neither.
+    scores = only(records[:-1]).scores("boston", "nll")
+    assert scores.splits == 4
+    np.testing.assert_allclose(scores.values["Gaussian"][:3], means[:3])
+    assert scores.values["Gaussian"][3] != pytest.approx(means[3])
+
+
+def test_wins_are_told_by_the_splits_that_the_two_have() -> None:
+    records = [make("Density-Regression", split=i, metrics={"nll": 1.0 + 0.01 * i}) for i in range(5)]
+    records += [make("Deep Ensembles", split=i, metrics={"nll": 2.0 + 0.011 * i}) for i in range(5)]
+    group = only([*records, make("DUE", split=0)])
+    assert wins(group, "Deep Ensembles", "nll", Options()).text == "1 / 0 / 0"
+    assert wins(group, "DUE", "nll", Options()) == EMPTY
+
+
+def test_shifted_is_what_no_record_has_first() -> None:
+    def moved(record: Record, names: dict[str, str]) -> Record:
+        return record | {"tests": {names[name]: entry for name, entry in record["tests"].items()}}
+
+    first, second = SETS["weather"]
+    records = [make(suite="weather"), moved(make(suite="weather", dataset="other"), {first: "other", second: second})]
+    assert [(group.test_set, group.shifted) for group in groups_of(records)] == [
+        (first, False),
+        (second, True),
+        ("other", False),
+    ]
 
 
 def test_several_commits_are_named() -> None:
@@ -311,10 +353,10 @@ def test_gaps_and_tails_are_apart_and_genuine_gaps_again() -> None:
         for method in ("EDL", "DUE")
         for split, real in genuine.items()
     ]
-    groups = groups_of(latest(records))
+    groups = groups_of(results_of(records))
     assert [group.part for group in groups] == ["gap", "gap, genuine only", "tail"]
     assert [group.scores("boston", "nll").values["EDL"].mean() for group in groups] == [0.5, 1, 1]
-    report = markdown(build(latest(records), Options()))
+    report = markdown(build(results_of(records), Options()))
     assert "boston 1 of 2" in report
     assert "### Gaps, genuine only" in report
 
@@ -513,7 +555,7 @@ def whole() -> list[Record]:
     records[0] = fail(records[0], NASTY)
     records[2]["tests"]["test"]["sample"]["std"][0] = 1e300
     records[3]["tests"]["test"]["metrics"]["nll"] = 1e300
-    return [*records, {"search": True, "suite": "uci"}, make(protocol="tuned", suite="cubic", dataset="cubic")]
+    return [*records, make(split="search 1", search=True), make(protocol="tuned", suite="cubic", dataset="cubic")]
 
 
 def test_a_report_of_several_suites_is_whole_and_the_same_again(tmp_path: Path) -> None:
@@ -562,7 +604,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
     ("records", "options", "message"),
     [
         ([], {}, "no results"),
-        ([{"search": True}], {}, "no results"),
+        ([make(search=True)], {}, "no results"),
         ([make()], {"test": "exact"}, "test must be one of corrected, plain, got 'exact'"),
         ([make()], {"rule": "best"}, "rule must be one of"),
         ([make()], {"level": 5}, "level must lie"),

@@ -21,6 +21,7 @@ from density_regression.loop import (
     TrainingReport,
     find_device,
     optimise,
+    optimise_each,
     timed,
 )
 from density_regression.network import Network, Predictor, weighted_mean
@@ -151,7 +152,7 @@ def fit_baselines_together(
     options: TrainingOptions,
     draws: Sequence[Tensor],
     verbose: bool = True,
-) -> TrainingReport | None:
+) -> list[TrainingReport] | None:
     """Train rivals of one kind, each on rows of its own, as one computation; None if that cannot be.
 
     Each ends as it would by `fit_baseline`, but for rounding, and for what is drawn while training. It begins with
@@ -169,12 +170,20 @@ def fit_baselines_together(
         if together is None or not can_train(together, held_out):
             return None
         train = TensorBatches.side_by_side(trains, parts)
-        report.history = optimise(together, train, held_out, options, progress, name=f"{len(models)} networks")
+        losses = optimise_each(together, train, held_out, options, progress, name=f"{len(models)} networks")
         together.unstack()
         for model, own, held in zip(models, trains, held_outs, strict=True):
             model.eval()
             model.finish(own, held)
-    return report
+    members = [losses[i : i + parts] for i in range(0, len(losses), parts)]
+    return [TrainingReport(report.shared(len(models)).seconds, mean_history(own)) for own in members]
+
+
+def mean_history(histories: Sequence[list[float]]) -> list[float]:
+    """Mean over members after each epoch; one that stopped early stays where it was."""
+    epochs = max(len(history) for history in histories)
+    padded = [history + history[-1:] * (epochs - len(history)) for history in histories]
+    return [sum(losses) / len(losses) for losses in zip(*padded, strict=True)]
 
 
 def _settings(model: nn.Module) -> list[dict[str, object]]:
@@ -219,7 +228,7 @@ class BaselineRegressor(DeepRegressor):
         held_outs: Sequence[Table],
         runs: Sequence[Run],
         draws: Sequence[Tensor],
-    ) -> TrainingReport | None:
+    ) -> list[TrainingReport] | None:
         size = self._batch_size(len(trains[0].x))
         return fit_baselines_together(
             models,

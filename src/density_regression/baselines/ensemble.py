@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from density_regression._numeric import tame
 from density_regression._progress import StepProgress
 from density_regression.base import About, Settings
-from density_regression.baselines.base import Objective
+from density_regression.baselines.base import Objective, mean_history
 from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll, split_moments
 from density_regression.baselines.sampled import Sampled, SampledRegressor
 from density_regression.encoders import feature_width
@@ -93,10 +93,7 @@ class EnsembleNetwork(Sampled):
             own = train.alone(i) if isinstance(train, TensorBatches) else train
             name = f"member {i + 1}/{len(self.members)}"
             histories.append(optimise(Objective(member), own, held_out, options, progress, name=name))
-        epochs = max(len(history) for history in histories)
-        # A member that stopped early stays where it was.
-        padded = [history + history[-1:] * (epochs - len(history)) for history in histories]
-        return [sum(losses) / len(losses) for losses in zip(*padded, strict=True)]
+        return mean_history(histories)
 
 
 class _Together(StackedLoss):

@@ -30,7 +30,7 @@ def bench(
         int | None, typer.Option(min=1, help="Splits of each data set; or seeds, where it has none.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Fits of each split.")] = 1,
-    budget: Annotated[int, typer.Option(min=1, help="Settings to try for each method, if tuned.")] = 12,
+    budget: Annotated[int, typer.Option(min=1, max=19, help="Settings to try for each method, if tuned.")] = 12,
     data_dir: Annotated[
         str | None, typer.Option(envvar="DENSITY_REGRESSION_DATA", help="Folder with the data.")
     ] = None,
@@ -38,14 +38,14 @@ def bench(
     jobs: Annotated[int, typer.Option(help="Processes; -1 is one for each core.")] = -1,
 ) -> None:
     """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
-    from density_regression.experiments.suites import SUITES
+    from density_regression.experiments.suites import SUITES, chosen
 
     if jobs == 0:
         raise typer.BadParameter("0 processes do nothing; -1 is one for each core.", param_hint="--jobs")
     wanted = _names(datasets)
     try:
         # Before anything slow is imported or fitted: is the data there?
-        for dataset in wanted or SUITES[suite].datasets(data_dir):
+        for dataset in chosen(SUITES[suite], wanted, data_dir):
             SUITES[suite].load(dataset, SUITES[suite].splits(dataset, data_dir)[0], data_dir)
     except (OSError, ImportError, ValueError) as error:
         fail(str(error))
@@ -62,7 +62,8 @@ def bench(
         file = RecordFile(out / f"{suite}-{protocol}.jsonl")
     except (ImportError, OSError) as error:
         fail(str(error))
-    _run(Bench(suite, protocol, names, wanted or None, splits, seeds, data_dir, budget), file, jobs)
+    with file:
+        _run(Bench(suite, protocol, names, wanted or None, splits, seeds, data_dir, budget), file, jobs)
 
 
 def _run(work: Bench, file: RecordFile, jobs: int) -> None:
@@ -80,10 +81,13 @@ def _run(work: Bench, file: RecordFile, jobs: int) -> None:
     except KeyboardInterrupt:
         console.print(f"Interrupted. What was done is in {file.path}; the same command goes on.", soft_wrap=True)
         raise typer.Exit(130) from None
+    except (OSError, RuntimeError) as error:
+        # The disk is full, or a process was killed for want of memory.
+        fail(f"{error} What was done is in {file.path}; the same command goes on.")
     typer.echo(f"Results: {file.path}")
     if failed:
         fail(f"{failed} fits failed; the same command tries them again.")
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

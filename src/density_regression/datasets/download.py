@@ -5,7 +5,6 @@ __all__ = ["Source", "download", "splits_sha256", "table_sha256"]
 import gzip
 import hashlib
 import io
-import os
 import queue
 import socket
 import tempfile
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from density_regression._extras import import_extra
+from density_regression._files import write_whole
 from density_regression._progress import StepProgress
 
 _CONNECT_S = 1.5
@@ -64,7 +64,7 @@ def download(source: Source, target: Path) -> None:
             get(address, str(path), None)
             progress.advance()
         content = _checked(source, paths)
-    _write_whole(target, content)
+    write_whole(target, content)
 
 
 def table_sha256(table: NDArray[np.float64]) -> str:
@@ -145,14 +145,3 @@ def _packed(source: Source, paths: list[Path]) -> tuple[bytes, str]:
         table = table[:, np.concatenate([np.loadtxt(path, dtype=np.intp, ndmin=1) for path in paths[1:]])]
     lines = [",".join(source["names"]), *(",".join(map(repr, row)) for row in table.tolist())]
     return gzip.compress("\n".join([*lines, ""]).encode(), mtime=0), table_sha256(table)
-
-
-def _write_whole(target: Path, content: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-        part = Path(file.name)
-    try:
-        part.write_bytes(content)
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)

@@ -4,6 +4,8 @@ __all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "standard_splits"]
 
 import gzip
 import os
+import zipfile
+import zlib
 from typing import NamedTuple
 
 import numpy as np
@@ -67,9 +69,12 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     """
     _check_name(name, UCI_NAMES, "is not a known UCI table")
     path = find_file(f"uci/{name}.csv.gz", data_dir)
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        header = file.readline().strip().split(",")
-        table = np.loadtxt(file, delimiter=",", dtype=np.float64, ndmin=2)
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            header = file.readline().strip().split(",")
+            table = np.loadtxt(file, delimiter=",", dtype=np.float64, ndmin=2)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read as a table of numbers; it may be damaged: {error}.") from error
     if len(header) < 2 or table.shape[1] != len(header):
         raise ValueError(
             f"{path} must have a header that names each column, at least two: "
@@ -108,14 +113,15 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
         return [(np.arange(_YEAR[0]), np.arange(*_YEAR))]
     _check_name(name, _WITH_SPLITS, "has no standard splits")
     path = find_file(f"uci/splits/{name}.npz", data_dir)
-    with np.load(path, allow_pickle=False) as arrays:
-        count = len(arrays.files) // 2
-        expected = {f"{part}_{i}" for i in range(count) for part in ("train", "test")}
-        if count == 0 or set(arrays.files) != expected:
-            raise ValueError(
-                f"{path} must hold train_0, test_0, train_1, test_1 and so on, got {sorted(arrays.files)}."
-            )
-        return [(arrays[f"train_{i}"].astype(np.intp), arrays[f"test_{i}"].astype(np.intp)) for i in range(count)]
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read as splits; it may be damaged: {error}.") from error
+    count = len(arrays) // 2
+    if count == 0 or set(arrays) != {f"{part}_{i}" for i in range(count) for part in ("train", "test")}:
+        raise ValueError(f"{path} must hold train_0, test_0, train_1, test_1 and so on, got {sorted(arrays)}.")
+    return [(arrays[f"train_{i}"].astype(np.intp), arrays[f"test_{i}"].astype(np.intp)) for i in range(count)]
 
 
 def _check_name(name: str, known: tuple[str, ...], complaint: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from density_regression.experiments.protocols import Protocol, Settings, paper_s
 from density_regression.experiments.provenance import provenance
 from density_regression.experiments.records import Cell, Record, RecordFile
 from density_regression.experiments.scoring import held_out_scale, score
-from density_regression.experiments.suites import SUITES, Suite
+from density_regression.experiments.suites import SUITES, chosen
 from density_regression.registry import methods
 from density_regression.tables import split_rows
 
@@ -71,55 +72,48 @@ class Bench:
     def cells(self) -> list[Cell]:
         """Every cell, in the order of the data sets, then splits; data that is missing is missed here."""
         suite = SUITES[self.suite]
-        names = suite.datasets(self.data_dir) if self.datasets is None else tuple(self.datasets)
         return [
             Cell(self.suite, self.protocol, dataset, split, seed, method)
-            for dataset in names
-            for split in self._splits(suite, dataset)
+            for dataset in chosen(suite, self.datasets or (), self.data_dir)
+            for split in suite.splits(dataset, self.data_dir)[: self.splits or suite.usual(dataset)]
             for seed in range(self.seeds)
             for method in self.methods
         ]
-
-    def _splits(self, suite: Suite, dataset: str) -> list[str]:
-        return suite.splits(dataset, self.data_dir)[: self.splits or suite.usual(dataset)]
 
     def searches(self) -> list[Cell]:
         """The cells of the search, one for each setting; none in the paper's protocol."""
         if self.protocol != "tuned":
             return []
-        first = dict.fromkeys((cell.dataset, cell.method) for cell in self.cells())
+        pairs = dict.fromkeys((cell.dataset, cell.method) for cell in self.cells())
         return [
             Cell(self.suite, self.protocol, dataset, f"search {i}", 0, method)
-            for dataset, method in first
-            for i in range(len(search_space(method, dataset, self.budget)))
+            for dataset, method in pairs
+            for i in range(self.budget)
         ]
 
     def run(self, file: RecordFile, jobs: int) -> Iterator[Record]:
         """Run what the file lacks, the search first; each record is in the file before it is yielded.
 
-        Splits of one data set are fitted together, by one process. A cell that failed is in the file with its error,
-        and is tried again the next time.
+        Splits of one data set are fitted together, by one process. A cell that failed, or was run with other settings,
+        is run again.
         """
         done = file.done()
         for cells in (self.searches(), self.cells()):
-            groups = self._groups([cell for cell in cells if cell not in done], done)
             parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
-            work = (delayed(run_cells)(group, settings, self.data_dir, provenance()) for group, settings in groups)
+            groups = [(group, self._settings(group[0], done)) for group in groups_of(cells)]
+            missing = {cell for group, settings in groups for cell in group if not _is_done(done.get(cell), settings)}
+            # Whole groups, also if part of one is there: what a fit draws depends on its company.
+            work = (
+                delayed(run_cells)(group, settings, self.data_dir, provenance())
+                for group, settings in groups
+                if not missing.isdisjoint(group)
+            )
             for records in parallel(work):
                 for record in records:
-                    file.append(record)
-                    done[Cell.of(record)] = record
-                    yield record
-
-    def _groups(self, cells: list[Cell], done: dict[Cell, Record]) -> list[tuple[list[Cell], Settings]]:
-        """Cells that can be fitted together, with their settings."""
-        groups: dict[tuple[str, ...], list[Cell]] = {}
-        for cell in cells:
-            # A search tries settings of many shapes; gaps and tails are not of one length.
-            kind = cell.split if is_search(cell) else cell.split.partition(":")[0] if ":" in cell.split else ""
-            groups.setdefault((cell.dataset, cell.method, kind), []).append(cell)
-        parts = [group[i : i + TOGETHER] for group in groups.values() for i in range(0, len(group), TOGETHER)]
-        return [(part, self._settings(part[0], done)) for part in parts]
+                    if Cell.of(record) in missing:
+                        file.append(record)
+                        done[Cell.of(record)] = record
+                        yield record
 
     def _settings(self, cell: Cell, done: dict[Cell, Record]) -> Settings:
         if self.protocol == "paper":
@@ -130,6 +124,21 @@ class Bench:
         tried = (done.get(cell._replace(split=f"search {i}", seed=0)) for i in range(len(space)))
         losses = [_validation_nll(record) for record in tried]
         return space[losses.index(min(losses))]
+
+
+def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that can be fitted together: one method and data set, and tables of one length."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        # A search tries settings of many shapes; gaps and tails are not of one length.
+        kind = cell.split if is_search(cell) else cell.split.partition(":")[0] if ":" in cell.split else ""
+        groups.setdefault((cell.dataset, cell.method, kind), []).append(cell)
+    return [group[i : i + TOGETHER] for group in groups.values() for i in range(0, len(group), TOGETHER)]
+
+
+def _is_done(record: Record | None, settings: Settings) -> bool:
+    # As JSON: a tuple has become a list.
+    return record is not None and record["settings"] == json.loads(json.dumps(settings))
 
 
 def is_search(cell: Cell) -> bool:
@@ -149,6 +158,9 @@ def run_cells(
 ) -> list[Record]:
     """Fit one method to some splits, together, and score each; an error is recorded, not raised."""
     records: list[Record] = [{**cell._asdict(), **provenance, "settings": settings} for cell in cells]
+    for record in records:
+        if is_search(Cell.of(record)):
+            record["search"] = True
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -190,13 +202,19 @@ def _work(cell: Cell, data_dir: str | None) -> Work:
     task = suite.load(cell.dataset, splits[index], data_dir)
     seed = 1000 * cell.seed + index
     train, tests = task.train, task.tests
-    if search:
+    held_out = task.held_out
+    if search and held_out is not None:
+        # Rows in time order: of those set aside some weeks judge, as hours drawn from the others would lie among them.
+        held_out, validation = _alternate(held_out)
+        tests = {"validation": validation}
+    elif search:
         train, validation = _part(train, VALIDATION, seed)
         tests = {"validation": validation}
-    # The same rows for every method, as they depend on the split alone.
-    train, held_out = (train, task.held_out) if task.held_out else _part(train, HELD_OUT, seed)
+    if held_out is None:
+        # The same rows for every method, as they depend on the split alone.
+        train, held_out = _part(train, HELD_OUT, seed)
     sample = suite.sample if seed == 0 and not search else None
-    return Work(train, held_out, tests, seed, suite.levels, sample, {"search": True} if search else task.facts)
+    return Work(train, held_out, tests, seed, suite.levels, sample, {} if search else task.facts)
 
 
 def _scored(regressor: DeepRegressor, work: Work, together: int, seconds: float) -> Record:
@@ -221,6 +239,12 @@ def _scored(regressor: DeepRegressor, work: Work, together: int, seconds: float)
 def _part(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
     kept, apart = split_rows(len(rows.y), share, seed)
     return Rows(rows.X[kept], rows.y[kept]), Rows(rows.X[apart], rows.y[apart])
+
+
+def _alternate(rows: Rows, blocks: int = 8) -> tuple[Rows, Rows]:
+    """Every other block of rows, and the blocks between."""
+    block = np.arange(len(rows.y)) * blocks // len(rows.y) % 2 == 0
+    return Rows(rows.X[block], rows.y[block]), Rows(rows.X[~block], rows.y[~block])
 
 
 def _validation_nll(record: Record | None) -> float:

@@ -34,15 +34,14 @@ class BenchProgress:
     """
 
     def __init__(self, work: Bench, file: RecordFile, console: Console) -> None:
-        cells = work.searches() + work.cells()
-        done = file.done()
-        self._all = Counter(_place(cell) for cell in cells)
-        self._done = Counter(_place(cell) for cell in cells if cell in done)
-        self._failed: Counter[tuple[str, str]] = Counter()
+        self._order = work.searches() + work.cells()
+        self._cells = set(self._order)
+        self._done = self._cells & set(file.done())
+        self._failed: set[Cell] = set()
         self._start, self._fresh = time.monotonic(), 0
         self._console = console
         self._live = Live(get_renderable=self._table, console=console, refresh_per_second=2, transient=True)
-        self._every = max(len(cells) // LINES, 1)
+        self._every = max(len(self._cells) // LINES, 1)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -60,42 +59,41 @@ class BenchProgress:
 
     def see(self, record: Record) -> None:
         """One more cell was run."""
-        place = _place(Cell.of(record))
-        self._done[place] += 1
+        cell = Cell.of(record)
+        self._done.add(cell)
         self._fresh += 1
         if "error" in record:
-            self._failed[place] += 1
+            self._failed.add(cell)
             where = f"{record['dataset']}, split {record['split']}, {record['method']}"
             self._console.print(f"{where}: {record['error']}", markup=False, soft_wrap=True)
-        if not self._console.is_terminal and self._done.total() % self._every == 0:
+        if not self._console.is_terminal and len(self._done) % self._every == 0:
             self._console.print(self._line())
 
     def _line(self) -> str:
-        left = self._all.total() - self._done.total()
+        left = len(self._cells) - len(self._done)
         passed = time.monotonic() - self._start
-        parts = [f"{self._done.total()} of {self._all.total()} fits", f"{passed / 60:.1f} min"]
+        parts = [f"{len(self._done)} of {len(self._cells)} fits", f"{passed / 60:.1f} min"]
         if left and self._fresh:
             parts.append(f"about {passed / self._fresh * left / 60:.0f} min left")
         if self._failed:
-            parts.append(f"{self._failed.total()} failed")
+            parts.append(f"{len(self._failed)} failed")
         return ", ".join(parts)
 
     def _table(self) -> RenderableType:
-        names = list(dict.fromkeys(method for _, method in self._all))
+        counts = [
+            Counter((cell.dataset, cell.method) for cell in cells) for cells in (self._done, self._cells, self._failed)
+        ]
+        names = list(dict.fromkeys(cell.method for cell in self._order))
         table = Table()
         table.add_column("")
         for name in names:
             table.add_column(name.replace(" ", "\n").replace("-", "-\n"), justify="right")
-        for dataset in dict.fromkeys(dataset for dataset, _ in self._all):
-            table.add_row(dataset, *(self._entry((dataset, name)) for name in names))
+        for dataset in dict.fromkeys(cell.dataset for cell in self._order):
+            table.add_row(dataset, *(_entry(*(count[dataset, name] for count in counts)) for name in names))
         return Group(table, self._line())
 
-    def _entry(self, place: tuple[str, str]) -> str:
-        text = f"{self._done[place]}/{self._all[place]}"
-        if self._failed[place]:
-            return f"[red]{text} !{self._failed[place]}[/red]"
-        return f"[green]{text}[/green]" if self._done[place] == self._all[place] else text
 
-
-def _place(cell: Cell) -> tuple[str, str]:
-    return cell.dataset, cell.method
+def _entry(done: int, every: int, failed: int) -> str:
+    if failed:
+        return f"[red]{done}/{every} !{failed}[/red]"
+    return f"[green]{done}/{every}[/green]" if done == every else f"{done}/{every}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from itertools import product
 from typing import Any, Final, Literal
 
 import numpy as np
 
-__all__ = ["Protocol", "Settings", "paper_settings", "search_space"]
+__all__ = ["LARGEST_BUDGET", "Protocol", "Settings", "paper_settings", "search_space"]
 
 Protocol = Literal["paper", "tuned"]
 
@@ -38,6 +39,10 @@ OWN: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
 """The main hyper-parameter of a method that has one."""
 
 
+LARGEST_BUDGET: Final = 1 + math.prod(len(values) for values in SHARED.values())
+"""As many settings as the method with the fewest has."""
+
+
 def paper_settings(suite: str, dataset: str) -> Settings:
     """The paper's network, epochs and batch size; all else is the method's default.
 
@@ -57,10 +62,12 @@ def paper_settings(suite: str, dataset: str) -> Settings:
 
 
 def search_space(method: str, dataset: str, budget: int) -> list[Settings]:
-    """The settings to try, at most `budget` of them: the method's defaults, then draws from the grid, without return.
+    """The `budget` settings to try: the method's defaults, then draws from the grid, without return.
 
     The draws depend on the names alone, so that a search can be taken up again.
     """
+    if not 1 <= budget <= LARGEST_BUDGET:
+        raise ValueError(f"budget must lie between 1 and {LARGEST_BUDGET}, as many as every method has, got {budget}.")
     grid = SHARED | OWN.get(method, {})
     choices = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     order = np.random.default_rng(zlib.crc32(f"{method} {dataset}".encode())).permutation(len(choices))

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple, Self
 
-__all__ = ["Cell", "Record", "RecordFile", "read_records"]
+from density_regression._files import write_whole
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Cell", "Record", "RecordFile", "latest", "read_records"]
 
 Record = dict[str, Any]
 """One cell of a benchmark; `docs/bench.md` describes its fields."""
@@ -28,13 +35,14 @@ class Cell(NamedTuple):
     @classmethod
     def of(cls, record: Record) -> Cell:
         """The cell that a record is of."""
-        return cls(*(record.get(name) for name in cls._fields))  # type: ignore[arg-type]
+        return cls(*(record[name] for name in cls._fields))
 
 
 class RecordFile:
-    """A file of records, one JSON object a line.
+    """A file of records, one JSON object a line, that one process at a time may open.
 
-    Opening it drops what a killed run left half-written, so that it can be appended to.
+    Opening it drops what a killed run left half-written, so that it can be appended to. Close it, or use it as a
+    context, to let others in.
 
     Parameters
     ----------
@@ -47,15 +55,36 @@ class RecordFile:
         What it held when it was opened.
     dropped : int
         Lines that were no records and were removed.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process has it open.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        content = self.path.read_bytes() if self.path.exists() else b""
+        self._file = self._locked()
+        content = self.path.read_bytes()
         self.records, good, self.dropped = _parse(content)
         if good != content:
-            _replace(self.path, good)
+            write_whole(self.path, good)
+            # The lock was on the file that has just been replaced.
+            self._file.close()
+            self._file = self._locked()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others in."""
+        self._file.close()
 
     def done(self) -> dict[Cell, Record]:
         """Those of its records that are of a fit that did not fail, by their cells."""
@@ -63,15 +92,25 @@ class RecordFile:
 
     def append(self, record: Record) -> None:
         """Add a record: one write, on the disk before this returns."""
-        line = json.dumps(record, allow_nan=False) + "\n"
-        with self.path.open("ab") as file:
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _locked(self) -> BinaryIO:
+        file = self.path.open("ab")
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise BlockingIOError(
+                f"{self.path} is in use by another run; wait for it, or choose another --out."
+            ) from error
+        return file
 
 
 def read_records(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Record]:
-    """Read the records of files, or of all `.jsonl` files in folders; a half-written line is passed over.
+    """Read the records of files, or of all `.jsonl` files in folders; what is no record is passed over.
 
     Raises
     ------
@@ -87,8 +126,17 @@ def read_records(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
             records += _parse(file.read_bytes())[0]
     if not records:
         raise FileNotFoundError(f"No results in {', '.join(map(str, given))}; `density-regression bench` writes them.")
-    # A cell that failed and was run again is there twice; what came last counts.
-    return list({Cell.of(record): record for record in records}.values())
+    return latest(records)
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """One record of each cell: the last that did not fail, or else the last."""
+    found: dict[Cell, Record] = {}
+    for record in records:
+        before = found.get(Cell.of(record))
+        if before is None or "error" in before or "error" not in record:
+            found[Cell.of(record)] = record
+    return list(found.values())
 
 
 def _parse(content: bytes) -> tuple[list[Record], bytes, int]:
@@ -99,15 +147,9 @@ def _parse(content: bytes) -> tuple[list[Record], bytes, int]:
             record = json.loads(line)
         except ValueError:
             record = None
-        if isinstance(record, dict):
+        if isinstance(record, dict) and all(name in record for name in Cell._fields):
             records.append(record)
             good.append(line + b"\n")
         elif line.strip():
             bad += 1
     return records, b"".join(good), bad
-
-
-def _replace(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)

@@ -79,7 +79,7 @@ def score(
                 figures["auroc_score"] = metrics.auroc(-familiar[1], -familiarity)
         results[name] = {
             "rows": len(rows.y),
-            "metrics": {key: _number(value) for key, value in figures.items()},
+            "metrics": {key: _number(key, value) for key, value in figures.items()},
             "curve": [round(float(part), 5) for part in metrics.calibration_curve(rows.y, mean, std, CURVE)[1]],
         }
         if sample is not None:
@@ -118,8 +118,10 @@ def _scores(regressor: Any, X: Floats) -> Floats | None:
     return np.asarray(regressor.score_samples(X), dtype=np.float64) if hasattr(regressor, "score_samples") else None
 
 
-def _number(value: float) -> float:
+def _number(name: str, value: float) -> float:
     """Seven digits, within what JSON can hold."""
+    if np.isnan(value):
+        raise ValueError(f"{name} is not a number.")
     return float(f"{np.clip(value, -LARGEST, LARGEST):.7g}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 
 from density_regression.datasets import (
+    UCI_NAMES,
     Rows,
     ShiftData,
     gap_splits,
@@ -23,7 +25,7 @@ from density_regression.datasets import (
 )
 from density_regression.datasets.fetch import local_file
 
-__all__ = ["SUITES", "Suite", "Task"]
+__all__ = ["SUITES", "Suite", "Task", "chosen"]
 
 Folder = str | Path | None
 
@@ -55,6 +57,10 @@ class Suite(ABC):
     def datasets(self, data_dir: Folder) -> tuple[str, ...]:
         """Names of the data sets that are run unless others are chosen."""
 
+    def known(self, data_dir: Folder) -> tuple[str, ...]:
+        """Names of all data sets that may be chosen."""
+        return self.datasets(data_dir)
+
     @abstractmethod
     def splits(self, dataset: str, data_dir: Folder) -> list[str]:
         """Names of all splits of a data set."""
@@ -66,6 +72,19 @@ class Suite(ABC):
     @abstractmethod
     def load(self, dataset: str, split: str, data_dir: Folder) -> Task:
         """The rows of one split."""
+
+
+def chosen(suite: Suite, names: Sequence[str], data_dir: Folder) -> tuple[str, ...]:
+    """The data sets to run: those that are named, if the suite knows them, or else its usual ones."""
+    if not names:
+        return suite.datasets(data_dir)
+    known = suite.known(data_dir)
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"{name!r} is not a data set of this suite, or not in the folder; it has {', '.join(known)}."
+            )
+    return tuple(dict.fromkeys(names))
 
 
 class Seeds(Suite):
@@ -111,7 +130,11 @@ class UCI(Suite):
 
     def datasets(self, data_dir: Folder) -> tuple[str, ...]:
         """The paper's sets; the one of songs, which few have, if it is there."""
-        return self.NAMES if local_file("uci/year.csv.gz", data_dir) is None else (*self.NAMES, "year")
+        return self.NAMES if local_file("uci/year.csv.gz", data_dir) is None else self.known(data_dir)
+
+    def known(self, data_dir: Folder) -> tuple[str, ...]:
+        """The nine, and the songs."""
+        return (*self.NAMES, "year")
 
     def splits(self, dataset: str, data_dir: Folder) -> list[str]:
         """Standard splits by number."""
@@ -136,6 +159,10 @@ class UCIShift(Suite):
     def datasets(self, data_dir: Folder) -> tuple[str, ...]:
         """Those of moderate size."""
         return self.NAMES
+
+    def known(self, data_dir: Folder) -> tuple[str, ...]:
+        """Every UCI table."""
+        return UCI_NAMES
 
     def splits(self, dataset: str, data_dir: Folder) -> list[str]:
         """Gap and tail of each feature, as "gap:FEATURE"."""

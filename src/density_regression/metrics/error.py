@@ -67,4 +67,5 @@ def _r2_of_column(residual: FloatArray, y_true: FloatArray) -> float:
     error, spread = root_mean_square(residual), root_mean_square(shifted - np.mean(shifted))
     if spread == 0:
         return float(error == 0)
-    return 1.0 - (error / spread) ** 2
+    with np.errstate(over="ignore"):
+        return float(1.0 - np.square(np.float64(error) / spread))

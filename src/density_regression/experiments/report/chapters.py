@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from density_regression.experiments.records import Record
 from density_regression.experiments.report.cost import cost_tables
 from density_regression.experiments.report.document import Cell, Picture, Section, Table
 from density_regression.experiments.report.figures import (
@@ -13,17 +14,18 @@ from density_regression.experiments.report.figures import (
     fan_picture,
     rank_picture,
 )
-from density_regression.experiments.report.grouping import Group, Record, groups_of
+from density_regression.experiments.report.grouping import Group, groups_of
 from density_regression.experiments.report.judging import Options
 from density_regression.experiments.report.names import RANKED, in_order, metric, suite_title
 from density_regression.experiments.report.ranking import OURS, RIVAL, rank_table, ranks_of, win_table, wins
-from density_regression.experiments.report.tables import appendix_table, failures, main_tables
+from density_regression.experiments.report.tables import appendix_table, commits_of, failures, main_tables
 
 __all__ = ["build"]
 
 TITLE: Final = "Results of the benchmark"
 SERIES: Final = ("weather", "stations")
 NO_FIGURES: Final = ("cubic",)
+STAND_IN: Final = "jena_climate_2020"
 
 _TESTS: Final = {
     "corrected": "the corrected resampled t-test of Nadeau and Bengio, which allows for training sets that overlap",
@@ -36,8 +38,8 @@ _RULES: Final = {
 _ABOUT: Final = {
     "cubic": "Data are drawn anew for each seed, so the test needs no correction.",
     "weather": (
-        "A stand-in for the paper's weather data, so the paper's figures are not shown. Only the seed of the fit "
-        "differs from split to split: the test speaks of these rows alone, and needs no correction."
+        "Only the seed of the fit differs from split to split: the test speaks of these rows alone, and needs no "
+        "correction."
     ),
     "stations": (
         "Only the seed of the fit differs from split to split: the test speaks of these rows alone, and needs no "
@@ -63,7 +65,7 @@ def build(records: Sequence[Record], options: Options) -> Section:
 
 def _reading(records: Sequence[Record], options: Options) -> Section:
     failed = sum("error" in record for record in records)
-    commits = sorted({str(record.get("commit", "unknown")) for record in records})
+    commits = commits_of(records)
     return Section(
         "How to read it",
         text=(
@@ -101,7 +103,10 @@ def _chapter(place: tuple[str, str], records: list[Record], groups: list[Group],
         sections.append(
             Section(
                 "Cost",
-                text=("Wall-clock seconds of the machine that ran the benchmark, which other fits may have shared.",),
+                text=(
+                    "Wall-clock seconds of the machine that ran the benchmark, which other fits may have shared. Fits "
+                    "of one shape were computed together; the seconds of one are its share, less than alone.",
+                ),
                 tables=cost_tables(whole),
             )
         )
@@ -112,6 +117,8 @@ def _chapter(place: tuple[str, str], records: list[Record], groups: list[Group],
         sections.append(Section("Failed cells", tables=(failed,)))
     suite, protocol = place
     text = (_ABOUT[suite],) if suite in _ABOUT else ()
+    if any(record["dataset"] == STAND_IN for record in records):
+        text = (f"{STAND_IN} is a stand-in for the paper's weather data (2009-2016).", *text)
     return Section(_title(suite, protocol), text=text, sections=tuple(sections))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from density_regression.experiments.records import Record
 from density_regression.experiments.report.document import EMPTY, Cell, Table
-from density_regression.experiments.report.grouping import Column, Group, Record
+from density_regression.experiments.report.grouping import Column, Group
 from density_regression.experiments.report.numbers import compact, mean_and_sd
 from density_regression.experiments.report.tables import Cells, by_rows, split_notes
 

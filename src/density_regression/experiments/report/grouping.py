@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from density_regression.experiments.records import Record, latest
 from density_regression.experiments.report.names import in_order
 
-__all__ = ["Column", "Group", "Record", "groups_of", "latest", "split_groups"]
+__all__ = ["Column", "Group", "groups_of", "results_of", "split_groups"]
 
 FloatArray = NDArray[np.float64]
-Record = dict[str, Any]
-Split = tuple[str, int]
+Fit = tuple[str, int]
 
 RESAMPLED: Final = ("uci", "uci-shift", "wine")
 """Suites whose training sets overlap; in the others data are drawn anew, or only the seed of a fit differs."""
@@ -55,14 +55,14 @@ class Group:
     records: tuple[Record, ...]
 
     @cached_property
-    def cells(self) -> dict[str, dict[str, dict[Split, Record]]]:
-        """Records by data set, method and split, in the order of tables."""
-        table: dict[str, dict[str, dict[Split, Record]]] = {}
+    def cells(self) -> dict[str, dict[str, dict[Fit, Record]]]:
+        """Records by data set, method, and split and seed, in the order of tables."""
+        table: dict[str, dict[str, dict[Fit, Record]]] = {}
         for dataset in in_order((record["dataset"] for record in self.records), "dataset"):
             own = [record for record in self.records if record["dataset"] == dataset]
             table[dataset] = {name: {} for name in in_order((record["method"] for record in own), "method")}
             for record in own:
-                table[dataset][record["method"]][split_of(record)] = record
+                table[dataset][record["method"]][str(record["split"]), int(record["seed"])] = record
         return table
 
     @property
@@ -85,44 +85,46 @@ class Group:
         entry: Record = record["tests"][self.test_set]
         return entry
 
-    def scores(self, dataset: str, metric: str) -> Column:
-        """A metric of the methods that have it, paired by split."""
-        return self.paired(dataset, lambda record: self.entry(record)["metrics"].get(metric))
+    def scores(self, dataset: str, metric: str, methods: Sequence[str] | None = None) -> Column:
+        """A metric of those of the methods (all, if left out) that have it, paired by split."""
+        return self.paired(dataset, lambda record: self.entry(record)["metrics"].get(metric), methods)
 
-    def paired(self, dataset: str, measure: Callable[[Record], float | None]) -> Column:
-        """A measure of each method on the splits that all methods with that measure have."""
+    def paired(
+        self, dataset: str, measure: Callable[[Record], float | None], methods: Sequence[str] | None = None
+    ) -> Column:
+        """A measure of each method on the splits that all methods with that measure have.
+
+        Fits of one split from several seeds are no further splits: their mean counts.
+        """
+        chosen = self.cells.get(dataset, {})
         found = {
-            method: {split: value for split, record in runs.items() if (value := measure(record)) is not None}
-            for method, runs in self.cells.get(dataset, {}).items()
+            method: {run: value for run, record in runs.items() if (value := measure(record)) is not None}
+            for method, runs in chosen.items()
+            if methods is None or method in methods
         }
         found = {method: values for method, values in found.items() if values}
         every = set().union(*found.values())
         common = sorted(every.intersection(*found.values())) if found else []
         scarce = tuple(method for method, values in found.items() if len(values) < len(every))
-        values = {method: np.array([values[split] for split in common]) for method, values in found.items()}
-        return Column(values, len(common), len(every), scarce, self._test_to_train(dataset, common))
+        splits = list(dict.fromkeys(split for split, _ in common))
+        values = {
+            method: np.array([np.mean([values[run] for run in common if run[0] == split]) for split in splits])
+            for method, values in found.items()
+        }
+        most = len({split for split, _ in every})
+        return Column(values, len(splits), most, scarce, self._test_to_train(dataset, common))
 
-    def _test_to_train(self, dataset: str, splits: Sequence[Split]) -> float:
+    def _test_to_train(self, dataset: str, fits: Sequence[Fit]) -> float:
         """What overlap does depends on how training rows were drawn, so the first test set counts for all."""
-        if self.suite not in RESAMPLED or not splits:
+        if self.suite not in RESAMPLED or not fits:
             return 0.0
         methods = self.cells[dataset].values()
-        return float(np.mean([_ratio(next(runs[split] for runs in methods if split in runs)) for split in splits]))
+        return float(np.mean([_ratio(next(runs[fit] for runs in methods if fit in runs)) for fit in fits]))
 
 
-def split_of(record: Record) -> Split:
-    """What pairs the records of two methods."""
-    return str(record["split"]), int(record["seed"])
-
-
-def latest(records: Sequence[Record]) -> list[Record]:
-    """The last record of each cell; those of a search for settings are no results."""
-    cells = {
-        (record["suite"], record["protocol"], record["dataset"], *split_of(record), record["method"]): record
-        for record in records
-        if not record.get("search")
-    }
-    return list(cells.values())
+def results_of(records: Sequence[Record]) -> list[Record]:
+    """One record of each cell; those of a search for settings are no results."""
+    return [record for record in latest(records) if not record.get("search")]
 
 
 def split_groups(record: Record) -> list[str]:
@@ -146,9 +148,10 @@ def groups_of(records: Sequence[Record]) -> list[Group]:
         if "," in part and len(parts[part]) == len(whole):
             continue
         names = dict.fromkeys(name for record in parts[part] for name in record["tests"])
-        for index, name in enumerate(names):
+        for name in names:
             own = tuple(record for record in parts[part] if name in record["tests"])
-            groups.append(Group(own[0]["suite"], own[0]["protocol"], part, name, index > 0, own))
+            shifted = all(name != next(iter(record["tests"])) for record in own)
+            groups.append(Group(own[0]["suite"], own[0]["protocol"], part, name, shifted, own))
     return groups
 
 

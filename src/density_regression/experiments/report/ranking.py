@@ -64,8 +64,8 @@ def rank_table(ranked: list[Ranks]) -> Table:
         for one in ranked
     }
     notes = [
-        f"{metric(one.metric).label}: {len(one.datasets)} data sets, Friedman p = {compact(one.p_value)}, "
-        f"critical difference {one.critical:.2f} (Nemenyi)."
+        f"{metric(one.metric).label}: {len(one.methods)} methods on {len(one.datasets)} data sets, those that have "
+        f"every cell; Friedman p = {compact(one.p_value)}, critical difference {one.critical:.2f} (Nemenyi)."
         for one in ranked
     ]
     return by_rows("Mean rank over data sets", columns, [*notes, "1 is best; bold is the lowest."])
@@ -75,8 +75,9 @@ def wins(group: Group, method: str, name: str, options: Options) -> Cell:
     """Data sets on which Density-Regression is significantly better, tied, and worse: "5 / 3 / 1"."""
     counts = {1: 0, 0: 0, -1: 0}
     for dataset in group.datasets:
-        column = group.scores(dataset, name)
-        if column.splits and OURS in column.values and method in column.values:
+        column = group.scores(dataset, name, (OURS, method))
+        # Of a single split nothing can be said, not even that it is a tie.
+        if column.splits > 1 and len(column.values) == 2:
             counts[_outcome(column, method, name, options)] += 1
     if not any(counts.values()):
         return EMPTY

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from density_regression.experiments.records import Record
 from density_regression.experiments.report.document import EMPTY, Cell, Table
-from density_regression.experiments.report.grouping import Column, Group, Record
+from density_regression.experiments.report.grouping import Column, Group
 from density_regression.experiments.report.judging import Options, bold
 from density_regression.experiments.report.names import MAIN, in_order, metric
 from density_regression.experiments.report.numbers import mean_and_sd, plus_minus
 from density_regression.experiments.report.paper import paper_figure
 
-__all__ = ["appendix_table", "by_rows", "commit_notes", "failures", "main_tables", "split_notes"]
+__all__ = ["appendix_table", "by_rows", "commit_notes", "commits_of", "failures", "main_tables", "split_notes"]
 
 Cells = dict[str, Cell]
 
@@ -60,8 +61,13 @@ _UNTESTED = "Over 1 split: nothing is tested, so nothing is bold."
 
 def commit_notes(records: Iterable[Record]) -> tuple[str, ...]:
     """A warning where not all records are of the same code."""
-    commits = sorted({str(record.get("commit", "unknown")) for record in records})
+    commits = commits_of(records)
     return (f"Records of several commits: {', '.join(commits)}.",) if len(commits) > 1 else ()
+
+
+def commits_of(records: Iterable[Record]) -> list[str]:
+    """The commits that made the records."""
+    return sorted({record.get("commit") or "an unknown commit" for record in records})
 
 
 def failures(records: Iterable[Record]) -> Table | None:
@@ -75,7 +81,7 @@ def failures(records: Iterable[Record]) -> Table | None:
     if not found:
         return None
     rows = tuple(
-        (Cell(method), Cell(dataset), Cell(", ".join(splits), len(splits)), Cell(message))
+        (Cell(method), Cell(dataset), Cell(", ".join(sorted(splits)), len(splits)), Cell(message))
         for (method, dataset, message), splits in sorted(found.items())
     )
     return Table("Failed cells", ("Method", "Data set", "Splits", "Message"), rows)

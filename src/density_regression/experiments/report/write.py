@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from density_regression._files import write_whole
+from density_regression.experiments.records import Record
 from density_regression.experiments.report.chapters import build
-from density_regression.experiments.report.grouping import Record, latest
+from density_regression.experiments.report.grouping import results_of
 from density_regression.experiments.report.html import html
 from density_regression.experiments.report.judging import Options, Rule
 from density_regression.experiments.report.latex import latex
@@ -54,7 +55,7 @@ def write_report(
         If there is no result among the records, or an option is unknown.
     """
     options = Options(test, rule, level)
-    kept = latest(records)
+    kept = results_of(records)
     if not kept:
         raise ValueError(f"records holds no results ({len(records)} records); run `density-regression bench` first.")
     report = build(kept, options)
@@ -63,26 +64,5 @@ def write_report(
     pages = {"report.md": markdown(report), "report.tex": latex(report), "report.html": html(report)}
     files |= {root / name: text.encode() for name, text in pages.items()}
     for path, content in files.items():
-        _write(path, content)
+        write_whole(path, content)
     return [*(root / name for name in pages), *(path for path in files if path.parent != root)]
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            # Temporary files are for their owner alone; a report is not.
-            os.chmod(file.name, 0o666 & ~_umask())
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
