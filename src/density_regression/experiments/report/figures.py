@@ -93,9 +93,13 @@ def fan_picture(groups: list[Group], dataset: str) -> Picture | None:
 
     def draw(figure: Figure, panels: Panels) -> None:
         for column, group, own in zip(panels.T, groups, samples, strict=True):
+            truth = np.concatenate([sample.y[:HOURS] for sample in own.values()] or [np.zeros(1)])
+            room = 0.3 * float(np.ptp(truth)) or 1.0
             for ax, method in zip(column, methods, strict=True):
                 if method in own:
                     _draw_fan(ax, Sample(*(part[:HOURS] for part in own[method])))
+                # One scale for all methods, which a band of any width leaves readable.
+                ax.set_ylim(truth.min() - room, truth.max() + room)
                 ax.set_title(plain(f"{method}: {group.test_set}"), loc="left")
                 ax.set(xlabel="", ylabel="")
         few_ticks(panels)
@@ -146,11 +150,6 @@ def _draw_fan(ax: Axes, sample: Sample) -> None:
     for line in ax.get_lines():
         # In small panels the dots of the truth would hide narrow intervals.
         line.set(markersize=1.5, linewidth=0.9)
-    centre = np.concatenate([sample.y, sample.mean])
-    # A fan that is far too wide leaves the frame, or the days would be a flat line.
-    room = np.ptp(centre) or float(sample.std.max())
-    low, high = (sample.mean - 2 * sample.std).min(), (sample.mean + 2 * sample.std).max()
-    ax.set_ylim(max(centre.min() - room, low), min(centre.max() + room, high))
 
 
 def _drawable(sample: Sample) -> bool:
