@@ -291,7 +291,8 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
         scalings = (
             Scaling.identity(x.shape[1]) if pretrained else Scaling.fit(x[train], weight[train]),
-            Scaling.fit(target[train], weight[train]),
+            # What never varied is known well: a network's small errors about it must stay small.
+            Scaling.fit(target[train], weight[train], of_constant=1e-6),
         )
         table = Table.scaled(x[train], target[train], weight[train], *scalings)
         if given:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Real
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -22,6 +24,7 @@ from density_regression.model import DensityRegression
 from density_regression.persistence import InvalidModelError
 from density_regression.tables import Floats, Table
 from density_regression.training import (
+    TrainingOptions,
     TrainingReport,
     fit_density_regression,
     fit_density_regressions_together,
@@ -56,6 +59,9 @@ class DensityRegressor(DeepRegressor):
     tempering : "robust", "exact", "rescaled" or Tempering
         How the density enters: "robust" lets the variance grow like a power of the distance; "exact" takes the
         paper's formula to the letter; "rescaled" as the authors' code does.
+    average : float
+        Epochs over which a running mean of the network's weights reaches; with 5 or so the mean is nearly as accurate
+        as an ensemble's. 0 for none.
     **settings
         What all regressors share (encoder, epochs, random_state and so on): see `DeepRegressor`. Held-out rows also
         serve for the density's levels and for the scale of the variance.
@@ -90,6 +96,7 @@ class DensityRegressor(DeepRegressor):
         "head": [StrOptions(set(HEADS))],
         "density": [StrOptions(set(DENSITIES)), Density, None],
         "tempering": [StrOptions(set(TEMPERINGS)), Tempering],
+        "average": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
@@ -98,12 +105,14 @@ class DensityRegressor(DeepRegressor):
         head: str = "natural",
         density: str | Density | None = "mixture",
         tempering: str | Tempering = "robust",
+        average: float = 0.0,
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(**settings)
         self.head = head
         self.density = density
         self.tempering = tempering
+        self.average = average
 
     @classmethod
     def from_trained(
@@ -173,6 +182,9 @@ class DensityRegressor(DeepRegressor):
             density=copy.deepcopy(self.density),
             tempering=copy.deepcopy(self.tempering),
         )
+
+    def _options(self, seed: int) -> TrainingOptions:
+        return replace(super()._options(seed), average=float(self.average))
 
     def _train(self, model: DensityRegression, train: Table, held_out: Table, run: Run) -> TrainingReport:
         return fit_density_regression(

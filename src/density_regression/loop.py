@@ -56,6 +56,9 @@ class TrainingOptions:
     patience : int or None
         Stop step 1 after this many epochs without a better held-out loss; None never stops early. The best weights
         are kept in any case.
+    average : float
+        Epochs over which a running mean of the weights reaches; it is the mean that is judged and kept. 0 for none.
+        Running statistics, as of batch norm, are not averaged.
     gradient_clip : float
         Largest norm of a gradient.
     device : str
@@ -72,6 +75,7 @@ class TrainingOptions:
     learning_rate: float = 1e-2
     weight_decay: float = 0.1
     patience: int | None = 30
+    average: float = 0.0
     gradient_clip: float = 10.0
     device: str = "cpu"
     precision: str = "32-true"
@@ -232,6 +236,7 @@ def _optimise(
     objective, optimizer = fabric.setup(objective, optimizer)
     history: list[Tensor] = []
     best = _Best(options.patience)
+    average = _Average(weights, options.average * _length(train))
     progress.step(name, options.epochs)
     for _ in range(options.epochs):
         objective.train()
@@ -243,11 +248,13 @@ def _optimise(
             _clip(fabric, objective, optimizer, options.gradient_clip, members=loss.ndim > 0)
             optimizer.step()
             schedule.step()
+            average.step()
             total = total + loss.detach()
-        value = total / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
+        with average.in_place():
+            value = total / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
+            best.see(value, weights)
         history.append(value)
         progress.advance(value.mean().item())
-        best.see(value, weights)
         if best.waited_enough():
             break
     if options.epochs > 0:
@@ -256,6 +263,41 @@ def _optimise(
         if not all(parameter.isfinite().all() for parameter in weights.parameters()):
             raise ValueError(DIVERGED)
     return history
+
+
+class _Average:
+    """A running mean of a module's weights over about so many `steps`; with 0, the weights themselves."""
+
+    def __init__(self, module: nn.Module, steps: float) -> None:
+        self._steps = steps
+        self._seen = 0
+        self._weights: list[Tensor] = []
+        if steps > 0:
+            self._weights = [weight for weight in module.parameters() if weight.requires_grad]
+        self._mean = [weight.detach().clone() for weight in self._weights]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take the weights after a step into account, and the first ones less and less."""
+        if self._weights:
+            self._seen += 1
+            share = max(1.0 / max(self._steps, 1.0), 9.0 / (self._seen + 9.0))
+            torch._foreach_lerp_(self._mean, self._weights, share)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Put the mean in the place of the weights for a while."""
+        if not self._weights:
+            yield
+            return
+        kept = [weight.detach().clone() for weight in self._weights]
+        self._write(self._mean)
+        yield
+        self._write(kept)
+
+    @torch.no_grad()
+    def _write(self, values: list[Tensor]) -> None:
+        torch._foreach_copy_(self._weights, values)
 
 
 def _until_stopped(losses: list[float], patience: int | None) -> list[float]:

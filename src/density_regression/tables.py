@@ -25,8 +25,11 @@ class Scaling(NamedTuple):
     scale: Floats
 
     @classmethod
-    def fit(cls, values: Floats, weight: Floats) -> Scaling:
-        """Mean and standard deviation of the columns of (n, c); a constant column keeps its own units."""
+    def fit(cls, values: Floats, weight: Floats, *, of_constant: float = 0.0) -> Scaling:
+        """Mean and standard deviation of the columns of (n, c).
+
+        A constant column has none: it keeps its own units, or gets `of_constant` times its size (at least 1).
+        """
         # Of any finite size: squares of 1e200 overflow, so each column is brought to size one first.
         size = np.abs(values).max(axis=0)
         size = np.where(size == 0, 1.0, size)
@@ -34,7 +37,8 @@ class Scaling(NamedTuple):
         center = np.average(relative, axis=0, weights=weight)
         deviation = np.sqrt(np.average((relative - center) ** 2, axis=0, weights=weight))
         constant = deviation <= 10 * np.finfo(np.float64).eps
-        return cls(center * size, np.where(constant, 1.0, deviation * size))
+        scale_of_constant = of_constant * np.maximum(size, 1.0) if of_constant else np.ones_like(size)
+        return cls(center * size, np.where(constant, scale_of_constant, deviation * size))
 
     @classmethod
     def identity(cls, columns: int) -> Scaling:

@@ -97,7 +97,9 @@ class MixtureDensity(Density):
 
     def _log_prob(self, t: Tensor) -> Tensor:
         # All components in one matrix product, rows along the last axis: sums over the others are then the fastest.
-        whitened = torch.addmm(-self.shift[:, None], self.factor.T, t.T).unflatten(0, (len(self.log_norm), -1))
+        whitened = torch.addmm(-self.shift[:, None], self.factor.T, t.T).unflatten(
+            0, (len(self.log_norm), len(self.factor))
+        )
         distance = whitened.square().sum(1)
         log_prob: Tensor = torch.add(self.log_norm[:, None], distance, alpha=-0.5).logsumexp(0)
         return log_prob
