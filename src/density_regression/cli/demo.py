@@ -40,7 +40,7 @@ def demo(
             continue
         console.print(f"fitting: {method} ...", style="dim")
         try:
-            results[method] = run_cubic(method, seed, grid)
+            (results[method],) = run_cubic(method, [seed], grid)
         except ImportError as error:
             # An extra is missing; the other methods do not need it.
             console.print(f"skipped: {error}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from density_regression import metrics
-from density_regression.base import DeepRegressor
+from density_regression.base import DeepRegressor, fit_together
 from density_regression.estimator import DensityRegressor
-from density_regression.experiments.suites import Cubic
+from density_regression.experiments.suites import Cubic, Task
 from density_regression.plots import predictive_band
 from density_regression.registry import methods
 
@@ -44,23 +45,28 @@ class CubicResult(NamedTuple):
     std: Floats
 
 
-def run_cubic(method: str, seed: int, grid: Floats, **params: Any) -> CubicResult:
-    """Fit one method to the toy, and measure it inside and outside the training range.
+def run_cubic(method: str, seeds: Sequence[int], grid: Floats, **params: Any) -> list[CubicResult]:
+    """Fit one method to the toy, once for each seed, and measure it inside and outside the training range.
 
     Parameters
     ----------
     method : str
         A name in `TEMPERINGS` or `METHODS`.
-    seed : int
-        Seed of data and estimator.
+    seeds : sequence of int
+        Seeds of data and estimators; several are fitted together.
     grid : array of shape (n,)
         Where to predict for the figure.
     **params
         Parameters of the estimator.
     """
-    task = TOY.load("cubic", str(seed), None)
-    regressor = clone((TEMPERINGS | METHODS)[method]).set_params(random_state=seed, n_threads=1, **params)
-    regressor.fit(task.train.X, task.train.y)
+    tasks = [TOY.load("cubic", str(seed), None) for seed in seeds]
+    prototype = (TEMPERINGS | METHODS)[method]
+    regressors = [clone(prototype).set_params(random_state=seed, n_threads=1, **params) for seed in seeds]
+    fit_together(regressors, [task.train for task in tasks])
+    return [_measured(method, regressor, task, grid) for regressor, task in zip(regressors, tasks, strict=True)]
+
+
+def _measured(method: str, regressor: DeepRegressor, task: Task, grid: Floats) -> CubicResult:
     figures = {}
     for where, (X, y) in task.tests.items():
         mean, std = regressor.predict(X, return_std=True)
