@@ -46,8 +46,8 @@ def own_factory(inputs: int) -> nn.Module:
 
 @pytest.fixture(params=ESTIMATORS.values(), ids=list(ESTIMATORS))
 def estimator(request: pytest.FixtureRequest) -> BaseEstimator:
-    """Each of the eleven, with its default settings; the rivals with fewer epochs, as theirs take minutes here."""
-    return request.param() if request.param is DensityRegressor else request.param(epochs=100)
+    """Each of the eleven, with its default settings."""
+    return request.param()
 
 
 def test_check_estimator(estimator: BaseEstimator) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from density_regression import baselines, datasets, metrics, plots
-    from density_regression.base import fit_together
     from density_regression.density import (
         FlowDensity,
         GaussianDensity,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from density_regression.model import DensityRegression
     from density_regression.persistence import InvalidModelError
     from density_regression.registry import load, methods
+    from density_regression.together import fit_together
     from density_regression.training import TrainingOptions, fit_density_regression
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
 __version__ = version("density-regression")
 
 _MODULES = ("baselines", "datasets", "metrics", "plots")
-_ROOMS = ("base", "density", "encoders", "estimator", "head", "model", "persistence", "registry", "training")
+_ROOMS = ("density", "encoders", "estimator", "head", "model", "persistence", "registry", "together", "training")
 
 
 def __getattr__(name: str) -> Any:

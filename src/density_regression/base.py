@@ -9,7 +9,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict
@@ -31,7 +31,16 @@ from density_regression.network import Predictor
 from density_regression.saving import SavedEstimator
 from density_regression.tables import Floats, Scaling, Table, split_rows
 
-__all__ = ["About", "Decomposition", "DeepRegressor", "Run", "Settings", "fit_together", "normal_scores"]
+__all__ = [
+    "About",
+    "Decomposition",
+    "DeepRegressor",
+    "Run",
+    "Settings",
+    "normal_scores",
+    "threads",
+    "unchanged_on_failure",
+]
 
 CHUNK = 8192
 """Rows predicted at once, so that memory does not grow with the table."""
@@ -245,7 +254,7 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         -------
         self
         """
-        with _unchanged_on_failure(self):
+        with unchanged_on_failure(self):
             return self._fit(X, y, sample_weight, held_out=held_out)
 
     def _fit(
@@ -259,7 +268,7 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
     ) -> Self:
         prepared = self._prepare(X, y, sample_weight, held_out, pretrained=pretrained)
         # Whatever is drawn (weights, dropout) comes from our seed, and the caller's generator is left as it was.
-        with _threads(self.n_threads), torch.random.fork_rng():
+        with threads(self.n_threads), torch.random.fork_rng():
             model = self._built(prepared)
             report = self._train(model, prepared.train, prepared.held_out, prepared.run)
             return self._take(model, report, prepared)
@@ -462,7 +471,7 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         x = validate_data(self, X, reset=False, dtype=np.float64)
         device = next(self.model_.parameters()).device
         parts = []
-        with _threads(self.n_threads), torch.inference_mode():
+        with threads(self.n_threads), torch.inference_mode():
             for start in range(0, len(x), CHUNK):
                 rows = self.x_scaling_.apply(x[start : start + CHUNK]).to(device)
                 count = len(rows)
@@ -487,77 +496,6 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         return tags
 
 
-def fit_together(
-    regressors: Sequence[DeepRegressor],
-    tables: Sequence[tuple[ArrayLike, ArrayLike]],
-    held_outs: Sequence[tuple[ArrayLike, ArrayLike] | None] | None = None,
-) -> None:
-    """Fit several regressors, each to a table of its own, as one batched computation where that can be.
-
-    Twenty small networks at once take two to five times as long as one. Each ends as its own `fit` would leave it, but
-    for rounding, and for what is drawn while training (dropout, sampled weights).
-
-    Parameters
-    ----------
-    regressors : sequence of DeepRegressor
-        Of one class, with the same settings but for `random_state`.
-    tables : sequence of (X, y)
-        What to fit each to. Tables of unequal length, networks that cannot be stacked, and checkpoints are possible,
-        but then one is fitted after another.
-    held_outs : sequence of (X, y) or None, optional
-        Rows to hold out, for each.
-
-    Examples
-    --------
-    >>> from density_regression import DensityRegressor, fit_together
-    >>> from density_regression.datasets import make_cubic
-    >>> regressors = [DensityRegressor(epochs=5, random_state=seed) for seed in range(3)]
-    >>> fit_together(regressors, [make_cubic(n=100, random_state=seed) for seed in range(3)])
-    >>> [regressor.predict([[1.0]]).shape for regressor in regressors]
-    [(1,), (1,), (1,)]
-    """
-    settings = [regressor.get_params() | {"random_state": None} for regressor in regressors]
-    if len({type(regressor) for regressor in regressors}) > 1 or any(part != settings[0] for part in settings):
-        raise ValueError("regressors must be of one class, and have the same settings but for random_state.")
-    given = held_outs or [None] * len(tables)
-    if not len(regressors) == len(tables) == len(given):
-        raise ValueError(f"{len(regressors)} regressors, {len(tables)} tables and {len(given)} held_outs do not match.")
-    if not _fit_as_one(regressors, tables, given):
-        for regressor, (X, y), held_out in zip(regressors, tables, given, strict=True):
-            regressor.fit(X, y, held_out=held_out)
-
-
-def _fit_as_one(
-    regressors: Sequence[DeepRegressor],
-    tables: Sequence[tuple[ArrayLike, ArrayLike]],
-    held_outs: Sequence[tuple[ArrayLike, ArrayLike] | None],
-) -> bool:
-    # A generator gives other numbers when it is asked again, as it would be if this came to nothing.
-    generators = any(isinstance(regressor.random_state, np.random.RandomState) for regressor in regressors)
-    if len(regressors) < 2 or generators or regressors[0].checkpoint_dir is not None:
-        return False
-    with ExitStack() as stack:
-        for regressor in regressors:
-            stack.enter_context(_unchanged_on_failure(regressor))
-        stack.enter_context(_threads(regressors[0].n_threads))
-        stack.enter_context(torch.random.fork_rng())
-        together = list(zip(regressors, tables, held_outs, strict=True))
-        prepared = [regressor._prepare(X, y, None, held_out) for regressor, (X, y), held_out in together]
-        if len({(part.train.x.shape, part.train.y.shape, part.held_out.x.shape) for part in prepared}) > 1:
-            return False
-        models, draws = [], []
-        for regressor, part in zip(regressors, prepared, strict=True):
-            models.append(regressor._built(part))
-            draws.append(torch.get_rng_state())
-        rows, held, _, runs = zip(*prepared, strict=True)
-        reports = regressors[0]._train_together(models, rows, held, runs, draws)
-        if reports is None:
-            return False
-        for regressor, model, report, part in zip(regressors, models, reports, prepared, strict=True):
-            regressor._take(model, report, part)
-    return True
-
-
 def normal_scores(levels: ArrayLike) -> Floats:
     """Quantiles (L,) of the standard Normal at levels (L,), which are checked."""
     probabilities = np.asarray(levels, dtype=np.float64)
@@ -573,7 +511,7 @@ def _finite(values: Floats) -> Floats:
 
 
 @contextmanager
-def _unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
     """Leave an estimator as it was, fitted or not, if what is done to it fails or is interrupted."""
     before = dict(vars(estimator))
     try:
@@ -585,7 +523,7 @@ def _unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
 
 
 @contextmanager
-def _threads(number: int | None) -> Iterator[None]:
+def threads(number: int | None) -> Iterator[None]:
     """Let torch use this many threads, and as many as before afterwards."""
     if number is None:
         yield

@@ -1,4 +1,4 @@
-"""The cubic toy with default settings, five times: calibrated where there are data, doubtful where there are none."""
+"""The cubic toy with default settings, ten times: calibrated where there are data, doubtful where there are none."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 from density_regression.experiments.cubic import METHODS, TEMPERINGS, CubicResult, draw, run_cubic
 
-SEEDS = range(5)
+SEEDS = range(10)
 GRID = np.linspace(-7, 7, 281)
 
 
@@ -20,30 +20,31 @@ def std_at(result: CubicResult, x: float) -> float:
     return float(result.std[np.argmin(np.abs(GRID - x))])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_interval_covers_the_targets_inside(results: list[CubicResult], seed: int) -> None:
-    assert 0.90 <= results[seed].figures["coverage inside"] <= 0.99
+def test_the_interval_covers_the_targets_inside(results: list[CubicResult]) -> None:
+    for result in results:
+        assert 0.90 <= result.figures["coverage inside"] <= 0.99
 
 
-@pytest.mark.parametrize("x", [-7.0, 7.0])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_std_grows_outside_but_not_beyond_reason(results: list[CubicResult], seed: int, x: float) -> None:
-    assert std_at(results[seed], x) >= 8 * std_at(results[seed], 0.0)
-    assert std_at(results[seed], x) < 1500
+def test_the_std_grows_outside_but_not_beyond_reason(results: list[CubicResult]) -> None:
+    for result in results:
+        for x in (-7.0, 7.0):
+            assert std_at(result, x) >= 8 * std_at(result, 0.0)
+            assert std_at(result, x) < 1500
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_noise_is_known_inside(results: list[CubicResult], seed: int) -> None:
+def test_the_noise_is_known_inside(results: list[CubicResult]) -> None:
     """A root mean square std of 3, and an error near it."""
-    assert 2.5 < results[seed].figures["sharpness inside"] < 4.5
-    assert 2.5 < results[seed].figures["RMSE inside"] < 4.0
+    for result in results:
+        assert 2.5 < result.figures["sharpness inside"] < 4.5
+        assert 2.5 < result.figures["RMSE inside"] < 4.0
 
 
 def test_coverage_of_the_curve_outside(results: list[CubicResult], capsys: pytest.CaptureFixture[str]) -> None:
     coverage = [result.figures["curve coverage outside"] for result in results]
-    assert all(0.0 <= value <= 1.0 for value in coverage)
+    # Far too little still, but it must not become less.
+    assert np.mean(coverage) >= 0.25
     with capsys.disabled():
-        print("\ncoverage of the true curve over 4 < |x| <= 7, five seeds:", *(f"{value:.2f}" for value in coverage))
+        print("\ncoverage of the true curve over 4 < |x| <= 7, ten seeds:", *(f"{value:.2f}" for value in coverage))
 
 
 def test_seeds_differ(results: list[CubicResult]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from joblib import Parallel, delayed
 
-from density_regression.base import DeepRegressor, fit_together
+from density_regression.base import DeepRegressor
 from density_regression.datasets import Rows
 from density_regression.experiments.protocols import Protocol, Settings, paper_settings, search_space
 from density_regression.experiments.provenance import provenance
@@ -21,6 +21,7 @@ from density_regression.experiments.scoring import held_out_scale, score
 from density_regression.experiments.suites import SUITES, chosen
 from density_regression.registry import methods
 from density_regression.tables import split_rows
+from density_regression.together import fit_together
 
 __all__ = ["ESTIMATORS", "Bench", "check_extras", "run_cells"]
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from density_regression import metrics
-from density_regression.base import DeepRegressor, fit_together
+from density_regression.base import DeepRegressor
 from density_regression.estimator import DensityRegressor
 from density_regression.experiments.suites import Cubic, Task
 from density_regression.plots import predictive_band
 from density_regression.registry import methods
+from density_regression.together import fit_together
 
 __all__ = ["METHODS", "TEMPERINGS", "CubicResult", "draw", "run_cubic"]
 
