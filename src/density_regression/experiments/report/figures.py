@@ -85,7 +85,7 @@ def error_picture(group: Group, dataset: str) -> Picture | None:
 
 
 def fan_picture(groups: list[Group], dataset: str) -> Picture | None:
-    """Three days of hourly forecasts as fans: one row a method, one column a set of test rows."""
+    """The first 72 hourly forecasts as fans, three days if no hour is missing: a row a method, a column a test set."""
     samples = [_samples(group, dataset) for group in groups]
     methods = in_order((method for own in samples for method in own), "method")
     if not methods:
@@ -107,14 +107,17 @@ def fan_picture(groups: list[Group], dataset: str) -> Picture | None:
             ax.set_xticks(range(0, HOURS + 1, 24))
             ax.tick_params(labelbottom=ax in panels[-1])
         for ax in panels[-1]:
-            ax.set_xlabel("hours")
+            ax.set_xlabel("hourly forecasts, in order")
         handles, labels = panels[0, 0].get_legend_handles_labels()
         if handles:
             figure.legend(handles, labels, loc="upper center", ncols=len(labels), frameon=False, fontsize=8)
 
     content = grid(len(methods), len(groups), (9.0 / len(groups), 1.5), draw)
     sets = ", ".join(group.test_set for group in groups)
-    alt = f"Three days of forecasts on {sets}, one row a method: mean, intervals of 50, 80 and 95 %, and the truth."
+    alt = (
+        f"The first 72 hourly forecasts on {sets} (three days, where no hour is missing), one row a method: mean, "
+        "intervals of 50, 80 and 95 %, and the truth."
+    )
     return Picture(f"{slug(groups[0].suite, groups[0].protocol, dataset)}-days.png", content, alt)
 
 
