@@ -1,10 +1,12 @@
 """Encoders: shapes, the residual network's distances, errors."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from density_regression.encoders import MLP, ResidualMLP
+from density_regression import DensityRegressor
+from density_regression.encoders import MLP, ResidualMLP, WithInputs
 
 
 @pytest.mark.parametrize("kind", [MLP, ResidualMLP])
@@ -48,3 +50,29 @@ def test_residual_block_without_weight_is_the_identity():
 def test_bad_widths(kind, hidden):
     with pytest.raises(ValueError, match="hidden must be"):
         kind(3, hidden)
+
+
+def test_inputs_lie_beside_the_features_and_keep_every_distance():
+    torch.manual_seed(0)
+    plain = MLP(3, (8,))
+    encoder = WithInputs(plain)
+    x = torch.randn(20, 3)
+    torch.testing.assert_close(encoder(x), torch.cat([plain(x), x], 1))
+    assert (torch.cdist(encoder(x), encoder(x)) >= torch.cdist(x, x) - 1e-4).all()
+
+
+def test_an_ordinary_encoder_loses_an_input_it_does_not_need_and_the_default_does_not():
+    # The target is a function of the first input; far away along the second nothing was ever seen.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (500, 2))
+    y = np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(500)
+    near, far = np.column_stack([X[:100, 0], np.zeros(100)]), np.column_stack([X[:100, 0], np.full(100, 4.0)])
+
+    def widening(with_inputs):
+        regressor = DensityRegressor(with_inputs=with_inputs, epochs=150, random_state=0, verbose=False).fit(X, y)
+        (_, near_std), (_, far_std) = (regressor.predict(rows, return_std=True) for rows in (near, far))
+        return np.median(far_std / near_std)
+
+    collapsed, kept = widening(False), widening(True)
+    assert kept > 2 * collapsed
+    assert kept > 5

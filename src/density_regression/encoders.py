@@ -9,7 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-__all__ = ["MLP", "ResidualMLP", "feature_width"]
+__all__ = ["MLP", "ResidualMLP", "WithInputs", "feature_width"]
 
 
 class MLP(nn.Sequential):
@@ -63,6 +63,34 @@ class ResidualMLP(nn.Sequential):
         for before, after in pairwise(hidden):
             layers += [_Block(before)] if before == after else [nn.Linear(before, after), nn.ReLU()]
         super().__init__(*layers)
+
+
+class WithInputs(nn.Module):
+    """An encoder's features with the inputs beside them: z = (f(x), x), for tables.
+
+    A network trained to predict forgets what it did not need, and so maps inputs that lie far apart to one feature
+    vector, where no density can tell them from each other (feature collapse). With the inputs among the features it
+    cannot: |z - z'| >= |x - x'|. The head sees them too, as a linear part of the mean.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        Network from inputs (n, c) to features (n, d).
+
+    Examples
+    --------
+    >>> import torch
+    >>> WithInputs(MLP(3, (50, 20)))(torch.zeros(7, 3)).shape
+    torch.Size([7, 23])
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (n, d + c) of inputs (n, c)."""
+        return torch.cat([self.encoder(x), x], dim=1)
 
 
 class _Block(nn.Module):

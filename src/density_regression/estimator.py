@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 from density_regression import density as densities
 from density_regression.base import CHUNK, About, Decomposition, DeepRegressor, Run, Settings
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
-from density_regression.encoders import feature_width
+from density_regression.encoders import WithInputs, feature_width
 from density_regression.head import HEADS
 from density_regression.model import DensityRegression
 from density_regression.persistence import InvalidModelError
+from density_regression.reach import can_learn_reach, learn_reach
 from density_regression.tables import Floats, Table
 from density_regression.training import (
     TrainingOptions,
@@ -51,17 +53,21 @@ class DensityRegressor(DeepRegressor):
 
     Parameters
     ----------
-    head : "natural" or "mean"
-        Natural parameters linear in the features, as in the paper, or the mean itself.
+    head : "mean" or "natural"
+        The mean itself linear in the features, or, as in the paper, the natural parameters, whose ratio it is.
     density : "mixture", "gaussian", "kernel", "flow", "maf", "nsf", "radial", Density or None
         Density on the features. The flows but for "radial" need `pip install density-regression[flow]`. None leaves
         a plain Gaussian network, to compare with.
     tempering : "robust", "exact", "rescaled" or Tempering
-        How the density enters: "robust" lets the variance grow like a power of the distance; "exact" takes the
-        paper's formula to the letter; "rescaled" as the authors' code does.
+        How the density enters: "robust" lets the variance grow like a power of the distance, as fast as rows say that
+        are hidden from a few small networks; "exact" takes the paper's formula to the letter; "rescaled" as the
+        authors' code does.
     average : float
-        Epochs over which a running mean of the network's weights reaches; with 5 or so the mean is nearly as accurate
-        as an ensemble's. 0 for none.
+        Epochs over which a running mean of the network's weights reaches; it makes the mean nearly as accurate as an
+        ensemble's. 0 for none.
+    with_inputs : bool
+        Whether the features of the plain network have its inputs beside them, so that no strange input can look
+        familiar. An encoder of one's own is taken as it is.
     **settings
         What all regressors share (encoder, epochs, random_state and so on): see `DeepRegressor`. Held-out rows also
         serve for the density's levels and for the scale of the variance.
@@ -97,15 +103,17 @@ class DensityRegressor(DeepRegressor):
         "density": [StrOptions(set(DENSITIES)), Density, None],
         "tempering": [StrOptions(set(TEMPERINGS)), Tempering],
         "average": [Interval(Real, 0, None, closed="left")],
+        "with_inputs": ["boolean"],
     }
 
     def __init__(
         self,
         *,
-        head: str = "natural",
+        head: str = "mean",
         density: str | Density | None = "mixture",
         tempering: str | Tempering = "robust",
-        average: float = 0.0,
+        average: float = 5.0,
+        with_inputs: bool = True,
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(**settings)
@@ -113,6 +121,7 @@ class DensityRegressor(DeepRegressor):
         self.density = density
         self.tempering = tempering
         self.average = average
+        self.with_inputs = with_inputs
 
     @classmethod
     def from_trained(
@@ -183,11 +192,15 @@ class DensityRegressor(DeepRegressor):
             tempering=copy.deepcopy(self.tempering),
         )
 
+    def _encoder(self, inputs: int) -> nn.Module:
+        encoder = super()._encoder(inputs)
+        return WithInputs(encoder) if self.with_inputs and self.encoder is None else encoder
+
     def _options(self, seed: int) -> TrainingOptions:
         return replace(super()._options(seed), average=float(self.average))
 
     def _train(self, model: DensityRegression, train: Table, held_out: Table, run: Run) -> TrainingReport:
-        return fit_density_regression(
+        report = fit_density_regression(
             model,
             train.batches(self._batch_size(len(train.x)), torch.Generator().manual_seed(run.seed)),
             held_out.batches(CHUNK),
@@ -197,6 +210,10 @@ class DensityRegressor(DeepRegressor):
             pretrained=run.pretrained,
             verbose=self.verbose,
         )
+        # Of an encoder that was trained elsewhere nobody knows what it has seen.
+        if not run.pretrained:
+            self._learn_reach([model], [train], [held_out], [run], report)
+        return report
 
     def _train_together(
         self,
@@ -208,7 +225,7 @@ class DensityRegressor(DeepRegressor):
     ) -> list[TrainingReport] | None:
         size = self._batch_size(len(trains[0].x))
         shuffles = [torch.Generator().manual_seed(run.seed) for run in runs]
-        return fit_density_regressions_together(
+        reports = fit_density_regressions_together(
             models,
             [train.batches(size, shuffle) for train, shuffle in zip(trains, shuffles, strict=True)],
             [held_out.batches(CHUNK) for held_out in held_outs],
@@ -216,6 +233,32 @@ class DensityRegressor(DeepRegressor):
             seeds=[run.seed for run in runs],
             verbose=self.verbose,
         )
+        if reports is not None:
+            self._learn_reach(models, trains, held_outs, runs, *reports)
+        return reports
+
+    def _learn_reach(
+        self,
+        models: Sequence[DensityRegression],
+        trains: Sequence[Table],
+        held_outs: Sequence[Table],
+        runs: Sequence[Run],
+        *reports: TrainingReport,
+    ) -> None:
+        train = trains[0]
+        if not can_learn_reach(models[0], len(train.x) + len(held_outs[0].x)):
+            return
+        start = time.perf_counter()
+        learn_reach(
+            models,
+            trains,
+            held_outs,
+            lambda: self._build(self._encoder(train.x.shape[1]), train),
+            self._options(runs[0].seed),
+            [run.seed for run in runs],
+        )
+        for report in reports:
+            report.seconds["learn_reach"] = (time.perf_counter() - start) / len(models)
 
     def _learn(self, held_out: Table) -> None:
         self.held_out_levels_ = self._levels(held_out.x) if self.density is not None else np.empty(0)

@@ -16,6 +16,17 @@ __all__ = ["HEADS", "Head", "MeanHead", "Moments", "NaturalHead"]
 LOG_STD_LIMIT: Final = 80.0
 """Largest |log std|: e^80 is finite in float32, e^89 is not."""
 
+RELEASED: Final = {
+    "s_low": -20.0,
+    "s_high": 20.0,
+    "s_min": -20.0,
+    "s_max": 20.0,
+    "level": 0.0,
+    "detail": 1.0,
+    "offset": 0.0,
+}
+"""What a head holds before training has set it."""
+
 
 class Moments(NamedTuple):
     """Mean and log standard deviation, each (n, k)."""
@@ -29,11 +40,12 @@ class Head(nn.Module, ABC):
 
     From features z (n, D) a linear map gives a location and a log-precision s for each of k targets, and
 
-    .. math:: \log \sigma^2 = -(\log 2 + \log \tilde p(z) + \bar s + b).
+    .. math:: \log \sigma^2 = -(\log 2 + \log \tilde p(z) + a + \lambda (\bar s - a) + b).
 
     Here s-bar is s held smoothly within the range it had on the training features (`bound`), because a linear s
-    promises any precision far away, and b is an offset fitted on held-out rows (`calibrate`). Both act on the
-    variance alone.
+    promises any precision far away. It may be drawn to its typical level a by a factor lambda (`blur`), as what it
+    tells of single rows holds less well elsewhere; and b is an offset fitted on held-out rows (`calibrate`). All
+    three act on the variance alone.
 
     Parameters
     ----------
@@ -47,6 +59,8 @@ class Head(nn.Module, ABC):
     s_high: Tensor
     s_min: Tensor
     s_max: Tensor
+    level: Tensor
+    detail: Tensor
     offset: Tensor
 
     QUANTILES: Final = (0.02, 0.98)
@@ -61,22 +75,24 @@ class Head(nn.Module, ABC):
             # Begin at unit variance for every row, that of the standardised target.
             self.linear.weight[targets:].zero_()
             self.linear.bias[targets:].fill_(-math.log(2))
-        for name in ("s_low", "s_high", "s_min", "s_max", "offset"):
+        for name in RELEASED:
             self.register_buffer(name, torch.zeros(targets))
         self.release()
 
     def forward(self, z: Tensor, log_density: Tensor | None = None) -> Moments:
         """Moments at features `z` (n, D) with tempered log-density (n,); without one, as in training step 1."""
         location, s = self._linear(z)
-        log_precision = smooth_clamp(s, self.s_low, self.s_high) + (self.offset + math.log(2))
+        # While the network trains nothing is bounded yet, nor blurred.
+        kept = s.clamp(self.s_low, self.s_high) if self.training else self._kept(s)
+        log_precision = kept + (self.offset + math.log(2))
         if log_density is not None:
             log_precision = log_precision + log_density[:, None]
         log_std = (-0.5 * log_precision).clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT)
         return Moments(self._mean(location, s), log_std)
 
     def release(self) -> None:
-        """Undo `bound` and `calibrate`: s may be what training makes of it, within +-20."""
-        for name, value in {"s_low": -20.0, "s_high": 20.0, "s_min": -20.0, "s_max": 20.0, "offset": 0.0}.items():
+        """Undo `bound`, `blur` and `calibrate`: s may be what training makes of it, within +-20."""
+        for name, value in RELEASED.items():
             getattr(self, name).fill_(value)
 
     @torch.no_grad()
@@ -88,6 +104,15 @@ class Head(nn.Module, ABC):
         self.s_high.copy_(high)
         self.s_min.copy_(s.amin(0))
         self.s_max.copy_(s.amax(0))
+
+    @torch.no_grad()
+    def blur(self, detail: float, z: Tensor, weight: Tensor) -> None:
+        """Keep this share of what s says of single rows; the rest is what it says of the held-out rows `z` (n, D)."""
+        self.detail.fill_(1.0)
+        s = self._kept(self._linear(z)[1])
+        # The precision that belongs to their mean variance.
+        self.level.copy_(weight.sum().log() - (weight.log()[:, None] - s).logsumexp(0))
+        self.detail.fill_(detail)
 
     @torch.no_grad()
     def calibrate(self, z: Tensor, y: Tensor, log_density: Tensor | None, weight: Tensor) -> None:
@@ -119,6 +144,10 @@ class Head(nn.Module, ABC):
         self.linear.weight.zero_()
         self.linear.weight[: self.targets] = location[:-1].T
         self.linear.bias.copy_(torch.cat([location[-1], s.to(location)]))
+
+    def _kept(self, s: Tensor) -> Tensor:
+        """What is kept of the log-precision (n, k) that the linear map promises."""
+        return torch.lerp(self.level, smooth_clamp(s, self.s_low, self.s_high), self.detail)
 
     def _linear(self, z: Tensor) -> tuple[Tensor, Tensor]:
         # Under autocast the product is in half precision; the exponentials that follow need more.

@@ -40,8 +40,8 @@ class DensityRegression(Network):
         Width of that output.
     targets : int
         Number k of targets.
-    head : "natural", "mean" or Head
-        Natural parameters, or the mean itself, linear in z.
+    head : "mean", "natural" or Head
+        The mean itself linear in z, or, as in the paper, the natural parameters.
     density : "mixture", "gaussian", "kernel", "flow", "maf", "nsf", "radial", Density or None
         Density on the features; None for a plain Gaussian network, to compare with.
     tempering : "robust", "exact", "rescaled" or Tempering
@@ -61,7 +61,7 @@ class DensityRegression(Network):
         features: int,
         targets: int = 1,
         *,
-        head: str | Head = "natural",
+        head: str | Head = "mean",
         density: str | Density | None = "mixture",
         tempering: str | Tempering = "robust",
     ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from density_regression.encoders import WithInputs
 from density_regression.loop import Batches, on_device
 
 __all__ = ["MappedLoss", "Stacked", "StackedLoss", "can_train", "stack"]
@@ -65,6 +66,17 @@ class _Sequence(Stacked):
         for part in self._modules.values():
             x = part(x) if part is not None else x
         return x
+
+
+class _WithInputs(Stacked):
+    """M encoders, stacked, with their inputs beside their features."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.encoder(x), x], dim=-1)
 
 
 class _Mapped(Stacked):
@@ -207,6 +219,9 @@ def _stack_plain(modules: Sequence[nn.Module]) -> nn.Module | None:
     if isinstance(first, nn.Sequential) and type(first).forward is nn.Sequential.forward:
         parts = {name: _stack_plain([module.get_submodule(name) for module in modules]) for name in first._modules}
         return _Sequence(parts) if all(part is not None for part in parts.values()) else None  # type: ignore[arg-type]
+    if type(first) is WithInputs:
+        inner = _stack_plain([module.get_submodule("encoder") for module in modules])
+        return None if inner is None else _WithInputs(inner)
     return None
 
 

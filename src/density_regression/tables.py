@@ -75,6 +75,10 @@ class Table(NamedTuple):
         """Batches of these rows, shuffled if a generator is given, or several for several members."""
         return TensorBatches(*self, batch_size, generator)
 
+    def take(self, index: Tensor) -> Table:
+        """The rows of an index."""
+        return Table(self.x[index], self.y[index], self.weight[index])
+
     @classmethod
     def empty(cls, columns: int, targets: int) -> Table:
         """Two rows of zeros, for whoever asks for the shape alone."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from density_regression.density import (
     TEMPERINGS,
+    TYPICAL_REACH,
     ExactTempering,
     GaussianDensity,
     RescaledTempering,
@@ -22,15 +23,16 @@ TRAIN = torch.tensor([-9.0, -4.0, -3.0, -2.5, -1.0], dtype=torch.float64)
 HELD_OUT = torch.tensor([-6.0, -5.0, -3.5], dtype=torch.float64)
 
 
-def fitted(make: Callable[[], Tempering], dims: int = 3) -> Tempering:
-    return make().double().fit(TRAIN, HELD_OUT, dims)
+def fitted(make: Callable[[], Tempering]) -> Tempering:
+    return make().double().fit(TRAIN, HELD_OUT)
 
 
 MAKERS: dict[str, Callable[[], Tempering]] = {
     "exact": ExactTempering,
     "rescaled": RescaledTempering,
     "robust": RobustTempering,
-    "robust-2": lambda: RobustTempering(2.0),
+    "robust-1": lambda: RobustTempering(1.0),
+    "robust-far": lambda: RobustTempering(reach=50.0),
 }
 
 
@@ -56,7 +58,7 @@ def test_reference_is_the_held_out_median(name: str) -> None:
     tempering = fitted(MAKERS[name])
     assert tempering.reference.item() == -5.0
     assert tempering.reference_level.item() == tempering(torch.tensor(-5.0).double()).item()
-    weighted = MAKERS[name]().double().fit(TRAIN, HELD_OUT, 3, torch.tensor([9.0, 1.0, 1.0]))
+    weighted = MAKERS[name]().double().fit(TRAIN, HELD_OUT, torch.tensor([9.0, 1.0, 1.0]))
     assert weighted.reference.item() == -6.0
 
 
@@ -75,16 +77,31 @@ def test_rescaled_maps_the_training_range_onto_low_and_high(low: float, high: fl
 
 
 def test_rescaled_survives_equal_log_densities() -> None:
-    tempering = RescaledTempering().fit(torch.zeros(5), torch.zeros(5), 2)
+    tempering = RescaledTempering().fit(torch.zeros(5), torch.zeros(5))
     assert tempering(torch.tensor([-1.0, 0.0, 1.0])).isfinite().all()
     assert tempering(torch.tensor(0.0)).item() == 0.0
 
 
 def test_robust_equals_a_hand_computation() -> None:
-    tempering = fitted(lambda: RobustTempering(2.0), dims=3)
-    # 6 nats below the reference of -5 are 2 per dimension: -2 log(1 + 2 * 2).
-    assert tempering(torch.tensor(-11.0).double()).item() == pytest.approx(-2 * math.log(5))
-    assert tempering(torch.tensor(-6.5).double()).item() == pytest.approx(-2 * math.log(2))
+    # The 16 % quantile of -6, -5 and -3.5 is -5.68, so the spread is 0.68 nats, and a reach of 3 makes it 2.04.
+    tempering = fitted(lambda: RobustTempering(1.5, reach=3.0))
+    assert tempering(torch.tensor(-5 - 2.04).double()).item() == pytest.approx(-1.5 * math.log(3))
+    assert tempering(torch.tensor(-5 - 4.08).double()).item() == pytest.approx(-1.5 * math.log(5))
+
+
+def test_reach_is_typical_until_it_is_learnt() -> None:
+    auto, typical = fitted(RobustTempering), fitted(lambda: RobustTempering(reach=TYPICAL_REACH))
+    values = torch.linspace(-50, 0, 20).double()
+    assert torch.equal(auto(values), typical(values))
+    auto.extend(7.0)
+    assert torch.equal(auto(values), fitted(lambda: RobustTempering(reach=7.0))(values))
+
+
+def test_spread_of_weighted_rows_and_of_equal_ones() -> None:
+    weighted = RobustTempering().double().fit(TRAIN, HELD_OUT, torch.tensor([1.0, 9.0, 1.0]))
+    assert weighted.spread.item() == RobustTempering.LEAST_SPREAD  # both quantiles are -5
+    alike = RobustTempering().fit(torch.zeros(5), torch.zeros(5))
+    assert alike.spread.item() == RobustTempering.LEAST_SPREAD
 
 
 @given(above=st.floats(0, 1e6))
@@ -98,7 +115,7 @@ def test_variance_grows_polynomially_with_the_distance(exponent: float, expected
     """For a Gaussian density the variance grows with the distance to the power 2 g."""
     z = torch.randn(500, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     density = GaussianDensity(variance=1.0).double().fit(z)
-    tempering = RobustTempering(exponent).double().fit(density.log_prob(z), density.log_prob(z), density.dims)
+    tempering = RobustTempering(exponent).double().fit(density.log_prob(z), density.log_prob(z))
     direction = torch.tensor([[1.0, -2.0, 0.5, 3.0]], dtype=torch.float64)
 
     def factor(distance: float) -> float:
@@ -130,6 +147,12 @@ def test_table_of_names() -> None:
 def test_bad_exponent_is_named(exponent: float) -> None:
     with pytest.raises(ValueError, match="exponent"):
         RobustTempering(exponent)
+
+
+@pytest.mark.parametrize("reach", [0.0, -1.0, math.inf, math.nan])
+def test_bad_reach_is_named(reach: float) -> None:
+    with pytest.raises(ValueError, match="reach"):
+        RobustTempering(reach=reach)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (2.0, 1.0), (0.0, math.inf), (math.nan, 1.0)])

@@ -36,6 +36,7 @@ def bench(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Processes; -1 is one for each core.")] = -1,
+    device: Annotated[str, typer.Option(help='Where networks are trained: "cpu", "cuda" or "auto".')] = "cpu",
 ) -> None:
     """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
     from density_regression.experiments.suites import SUITES, chosen
@@ -52,18 +53,20 @@ def bench(
 
     from density_regression.experiments.bench import ESTIMATORS, Bench, check_extras
     from density_regression.experiments.records import RecordFile
+    from density_regression.loop import find_device
 
     names = _names(methods) or list(ESTIMATORS)
     for name in names:
         if name not in ESTIMATORS:
             raise typer.BadParameter(f"{name!r} is not one of {', '.join(ESTIMATORS)}.", param_hint="--methods")
     try:
+        find_device(device)
         check_extras(names)
         file = RecordFile(out / f"{suite}-{protocol}.jsonl")
-    except (ImportError, OSError) as error:
+    except (ImportError, OSError, ValueError) as error:
         fail(str(error))
     with file:
-        _run(Bench(suite, protocol, names, wanted or None, splits, seeds, data_dir, budget), file, jobs)
+        _run(Bench(suite, protocol, names, wanted or None, splits, seeds, data_dir, budget, device), file, jobs)
 
 
 def _run(work: Bench, file: RecordFile, jobs: int) -> None:

@@ -11,12 +11,19 @@ from density_regression.density.gaussian import GaussianDensity
 from density_regression.density.kernel import KernelDensity
 from density_regression.density.mixture import MixtureDensity
 from density_regression.density.radial import RadialFlowDensity
-from density_regression.density.tempering import ExactTempering, RescaledTempering, RobustTempering, Tempering
+from density_regression.density.tempering import (
+    TYPICAL_REACH,
+    ExactTempering,
+    RescaledTempering,
+    RobustTempering,
+    Tempering,
+)
 from density_regression.density.whitening import Whitening
 
 __all__ = [
     "DENSITIES",
     "TEMPERINGS",
+    "TYPICAL_REACH",
     "Density",
     "ExactTempering",
     "FlowDensity",

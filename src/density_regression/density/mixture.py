@@ -61,7 +61,7 @@ class MixtureDensity(Density):
         tolerance: float = 1e-2,
         variance: float = 0.999,
         max_dims: int | None = 16,
-        max_rows: int = 20_000,
+        max_rows: int = 5_000,
     ) -> None:
         super().__init__(variance=variance, max_dims=max_dims, max_rows=max_rows)
         if components != "auto" and components < 1:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import Final, Literal, Self
 
 import torch
 from torch import Tensor
 
 from density_regression._numeric import FittedModule, weighted_quantile
 
-__all__ = ["ExactTempering", "RescaledTempering", "RobustTempering", "Tempering"]
+__all__ = ["TYPICAL_REACH", "ExactTempering", "RescaledTempering", "RobustTempering", "Tempering"]
+
+TYPICAL_REACH: Final = 3.0
+"""Reach of a model that has not learnt its own."""
 
 
 class Tempering(FittedModule, ABC):
@@ -27,13 +30,10 @@ class Tempering(FittedModule, ABC):
         self.register_buffer("reference", torch.tensor(0.0))
 
     @torch.no_grad()
-    def fit(self, train: Tensor, held_out: Tensor, dims: int, held_out_weight: Tensor | None = None) -> Self:
-        """Learn levels from log-densities of training rows (n,) and of held-out rows (m,).
-
-        `dims` is the number of coordinates the density is a function of.
-        """
+    def fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None = None) -> Self:
+        """Learn levels from log-densities of training rows (n,) and of held-out rows (m,)."""
         self._store(reference=weighted_quantile(held_out, 0.5, held_out_weight))
-        self._fit(train, dims)
+        self._fit(train, held_out, held_out_weight)
         return self
 
     @property
@@ -42,7 +42,7 @@ class Tempering(FittedModule, ABC):
         level: Tensor = self(self.reference)
         return level
 
-    def _fit(self, train: Tensor, dims: int) -> None:
+    def _fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None) -> None:
         """Learn what the reference level does not say."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class RescaledTempering(Tempering):
         self.register_buffer("lowest", torch.tensor(0.0))
         self.register_buffer("slope", torch.tensor(1.0))
 
-    def _fit(self, train: Tensor, dims: int) -> None:
+    def _fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None) -> None:
         spread = (train.amax() - train.amin()).clamp_min(1e-3)
         self._store(lowest=train.amin(), slope=(self.high - self.low) / spread)
 
@@ -91,33 +91,53 @@ class RescaledTempering(Tempering):
 class RobustTempering(Tempering):
     r"""Polynomial instead of exponential growth of the variance, and none inside the training data.
 
-    With the excess e = max(0, (reference - log p) / dims), in nats per dimension below a typical held-out row,
+    With the excess e = max(0, reference - log p) / (reach * spread), how far a row lies below a typical held-out one,
 
     .. math:: \log \tilde p = -g \log(1 + 2 e).
 
-    For a Gaussian density and g = 1 the variance grows with the squared Mahalanobis distance, as in Bayesian linear
-    regression.
+    The spread is that of the held-out rows' own log-densities, from their median down to their 16 % quantile, so that
+    "far" means the same in any number of dimensions. The reach says for how many such spreads the network's mean can
+    still be trusted. For a Gaussian density and g = 1 the variance grows with the squared Mahalanobis distance, as in
+    Bayesian linear regression; for g = 2 with its square.
 
     Parameters
     ----------
     exponent : float
         The g above, positive.
+    reach : float or "auto"
+        In spreads, positive. "auto" is 3 until a regressor learns it from rows that it hides from a few networks.
     """
 
     exponent: Tensor
-    dims: Tensor
+    spread: Tensor
+    learnt_reach: Tensor
 
-    def __init__(self, exponent: float = 1.0) -> None:
+    LOW: Final = 0.16
+    """The quantile one standard deviation below the median, if log-densities were normal."""
+
+    LEAST_SPREAD: Final = 0.5
+    """In nats; a Gaussian of a single dimension has 0.76."""
+
+    def __init__(self, exponent: float = 2.0, reach: float | Literal["auto"] = "auto") -> None:
         super().__init__()
         if not (math.isfinite(exponent) and exponent > 0):
             raise ValueError(f"exponent must be positive and finite, got {exponent}.")
+        if reach != "auto" and not (math.isfinite(reach) and reach > 0):
+            raise ValueError(f'reach must be "auto" or positive and finite, got {reach}.')
+        self.reach = reach
         self.register_buffer("exponent", torch.tensor(float(exponent)))
-        self.register_buffer("dims", torch.tensor(1.0))
+        self.register_buffer("spread", torch.tensor(1.0))
+        self.register_buffer("learnt_reach", torch.tensor(TYPICAL_REACH if reach == "auto" else float(reach)))
 
-    def _fit(self, train: Tensor, dims: int) -> None:
-        self._store(dims=torch.tensor(float(dims)))
+    def _fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None) -> None:
+        low = weighted_quantile(held_out, self.LOW, held_out_weight)
+        self._store(spread=(self.reference - low).clamp_min(self.LEAST_SPREAD))
+
+    def extend(self, reach: float) -> None:
+        """Take a reach that was learnt."""
+        self._store(learnt_reach=torch.tensor(reach))
 
     def forward(self, log_prob: Tensor) -> Tensor:
         """At most 0, and 0 wherever `log_prob` is at or above the reference."""
-        excess = (self.reference - log_prob).clamp_min(0.0) / self.dims
+        excess = (self.reference - log_prob).clamp_min(0.0) / (self.learnt_reach * self.spread)
         return -self.exponent * torch.log1p(2.0 * excess)

@@ -31,6 +31,9 @@ HELD_OUT: Final = 0.15
 VALIDATION: Final = 0.2
 """Share of the first split's training rows that a search is judged by."""
 
+SEARCH_ROWS: Final = 4000
+"""Most training rows that a search looks at."""
+
 TOGETHER: Final = 20
 """Most fits of one shape that are computed as one; a run that is killed loses as many."""
 
@@ -59,6 +62,8 @@ class Bench:
         Folder with the data.
     budget : int
         Settings to try in a search.
+    device : str
+        Where networks are trained, as `DeepRegressor` has it.
     """
 
     suite: str
@@ -69,6 +74,7 @@ class Bench:
     seeds: int = 1
     data_dir: str | None = None
     budget: int = 12
+    device: str = "cpu"
 
     def cells(self) -> list[Cell]:
         """Every cell, in the order of the data sets, then splits; data that is missing is missed here."""
@@ -105,7 +111,7 @@ class Bench:
             missing = {cell for group, settings in groups for cell in group if not _is_done(done.get(cell), settings)}
             # Whole groups, also if part of one is there: what a fit draws depends on its company.
             work = (
-                delayed(run_cells)(group, settings, self.data_dir, provenance())
+                delayed(run_cells)(group, settings, self.data_dir, provenance() | {"device": self.device})
                 for group, settings in groups
                 if not missing.isdisjoint(group)
             )
@@ -157,7 +163,10 @@ def check_extras(names: Sequence[str]) -> None:
 def run_cells(
     cells: Sequence[Cell], settings: Settings, data_dir: str | None, provenance: dict[str, Any]
 ) -> list[Record]:
-    """Fit one method to some splits, together, and score each; an error is recorded, not raised."""
+    """Fit one method to some splits, together, and score each; an error is recorded, not raised.
+
+    `provenance` is part of each record; its device is where the fits are made.
+    """
     records: list[Record] = [{**cell._asdict(), **provenance, "settings": settings} for cell in cells]
     for record in records:
         if is_search(Cell.of(record)):
@@ -165,7 +174,7 @@ def run_cells(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            results = _fit_and_score(cells, settings, data_dir)
+            results = _fit_and_score(cells, settings | {"device": provenance.get("device", "cpu")}, data_dir)
         except Exception as error:  # one cell in thousands must not end the others
             if len(cells) > 1:
                 alone = (run_cells([cell], settings, data_dir, provenance) for cell in cells)
@@ -214,6 +223,8 @@ def _work(cell: Cell, data_dir: str | None) -> Work:
     if held_out is None:
         # The same rows for every method, as they depend on the split alone.
         train, held_out = _part(train, HELD_OUT, seed)
+    if search and len(train.y) > SEARCH_ROWS:
+        train = _part(train, 1 - SEARCH_ROWS / len(train.y), seed)[0]
     sample = suite.sample if seed == 0 and not search else None
     return Work(train, held_out, tests, seed, suite.levels, sample, {} if search else task.facts)
 

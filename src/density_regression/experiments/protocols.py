@@ -26,7 +26,7 @@ SHARED: Final[dict[str, tuple[Any, ...]]] = {
 """What is searched for every method."""
 
 OWN: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
-    "Density-Regression": {"head": ("natural", "mean")},
+    "Density-Regression": {"average": (2.0, 5.0, 20.0)},
     "Gaussian": {"beta": (0.0, 0.5)},
     "MC Dropout": {"dropout": (0.02, 0.05, 0.1, 0.2)},
     "MFVI-BNN": {"initial_std": (0.001, 0.01, 0.1)},

@@ -1,0 +1,201 @@
+"""How far from its training data a network can still be trusted, learnt from rows that others have not seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from density_regression.density import TYPICAL_REACH, RobustTempering
+from density_regression.loop import TrainingOptions
+from density_regression.model import DensityRegression
+from density_regression.network import Features
+from density_regression.tables import Table
+from density_regression.training import (
+    cache_features,
+    fit_density_regression,
+    fit_density_regressions_together,
+    mean_loss,
+)
+
+__all__ = ["can_learn_reach", "learn_reach"]
+
+DIRECTIONS: Final = 4
+"""Times that rows are hidden, each time along another random direction of the features."""
+
+HIDDEN_SHARE: Final = 1 / 8
+"""Share of the rows hidden at either end of a direction."""
+
+HELD_OUT_SHARE: Final = 1 / 5
+"""Share of the other rows that a network holds out."""
+
+FEWEST_ROWS: Final = 100
+MOST_ROWS: Final = 800
+"""Of fewer rows nothing is learnt; of more, so many drawn at random."""
+
+EPOCHS: Final = 50
+PATIENCE: Final = 50
+BATCH_SIZE: Final = 128
+"""How the networks that do not see them are trained; a rough answer will do, and a quick one is wanted."""
+
+TOGETHER: Final = 40
+"""Most networks trained at once."""
+
+REACHES: Final = tuple(2.0**power for power in range(-3, 8))
+DETAILS: Final = (0.25, 0.5, 0.75, 1.0)
+"""What is chosen among."""
+
+EVIDENCE: Final = 20.0
+"""Nats that the hidden rows must gain, all together, to double the typical reach or halve it; four times as many to
+do so twice."""
+
+
+class Hiding(NamedTuple):
+    """Rows for a network to train on and to hold out, and rows that lie outside them."""
+
+    train: Table
+    held_out: Table
+    hidden: Table
+
+
+class Work(NamedTuple):
+    """A fresh network, the rows it may see and those it may not, and its seed."""
+
+    network: DensityRegression
+    hiding: Hiding
+    seed: int
+
+
+def can_learn_reach(model: DensityRegression, rows: int) -> bool:
+    """Whether a model has a reach to learn, and rows enough to learn it from."""
+    tempering = model.tempering
+    auto = isinstance(tempering, RobustTempering) and tempering.reach == "auto"
+    return auto and model.density is not None and rows >= FEWEST_ROWS
+
+
+def learn_reach(
+    models: Sequence[DensityRegression],
+    trains: Sequence[Table],
+    held_outs: Sequence[Table],
+    build: Callable[[], DensityRegression],
+    options: TrainingOptions,
+    seeds: Sequence[int],
+) -> None:
+    """Learn the reach of each model, and how much of its head's detail to keep, from its own rows alone.
+
+    Four times the rows at both ends of a random direction of the features are hidden, and a fresh network with a
+    density of its own is trained on the others. The reach, common to the four, under which the hidden rows are most
+    likely is the model's, together with the detail; held-out rows of the model itself have an equal say, so that
+    what is wise outside does not spoil what is right inside. Where hidden rows are few, the reach stays near the
+    typical one.
+
+    Parameters
+    ----------
+    models : sequence of DensityRegression
+        Trained ones, of one shape.
+    trains, held_outs : sequences of Table
+        The rows of each.
+    build : callable
+        Builds a fresh model of the same shape, drawing from torch's generator.
+    options : TrainingOptions
+        How the models were trained.
+    seeds : sequence of int
+        One for each model.
+    """
+    hidings, networks = [], []
+    for model, train, held_out, seed in zip(models, trains, held_outs, seeds, strict=True):
+        hidings.append(_hide(model, train, held_out, seed))
+        torch.manual_seed(seed)
+        networks.append([build() for _ in hidings[-1]])
+    work = [
+        Work(network, hiding, seed + i)
+        for own, several, seed in zip(networks, hidings, seeds, strict=True)
+        for i, (network, hiding) in enumerate(zip(own, several, strict=True))
+    ]
+    for start in range(0, len(work), TOGETHER):
+        _train(work[start : start + TOGETHER], options)
+    for model, held_out, own, hiding in zip(models, held_outs, networks, hidings, strict=True):
+        _choose(model, held_out, own, hiding)
+
+
+@torch.no_grad()
+def _hide(model: DensityRegression, train: Table, held_out: Table, seed: int) -> list[Hiding]:
+    generator = torch.Generator().manual_seed(seed)
+    # Without rows of its own the held-out table is the other once more.
+    tables = (train,) if held_out is train else (train, held_out)
+    rows = Table(*(torch.cat(parts) for parts in zip(*tables, strict=True)))
+    rows = rows.take(torch.randperm(len(rows.x), generator=generator)[:MOST_ROWS])
+    assert model.density is not None
+    z = model.encode(rows.x.to(next(model.parameters()).device))
+    whitened = model.density.whitening(z)[0].cpu()
+    aside = int(HIDDEN_SHARE * len(rows.x))
+    hidings = []
+    for _ in range(DIRECTIONS):
+        direction = torch.randn(whitened.shape[1], generator=generator)
+        order = (whitened @ direction).argsort(stable=True)
+        ends, middle = torch.cat([order[:aside], order[-aside:]]), order[aside:-aside]
+        middle = middle[torch.randperm(len(middle), generator=generator)]
+        held = int(HELD_OUT_SHARE * len(middle))
+        hidings.append(Hiding(rows.take(middle[held:]), rows.take(middle[:held]), rows.take(ends)))
+    return hidings
+
+
+def _train(work: Sequence[Work], options: TrainingOptions) -> None:
+    patience = PATIENCE if options.patience is None else min(options.patience, PATIENCE)
+    options = replace(options, epochs=min(options.epochs, EPOCHS), patience=patience)
+    networks = [part.network for part in work]
+    trains = [part.hiding.train.batches(BATCH_SIZE, torch.Generator().manual_seed(part.seed)) for part in work]
+    held_outs = [part.hiding.held_out.batches(len(part.hiding.held_out.x)) for part in work]
+    seeds = [part.seed for part in work]
+    if fit_density_regressions_together(
+        networks, trains, held_outs, options=options, seeds=seeds, refit=False, verbose=False
+    ):
+        return
+    for network, train, held_out, seed in zip(networks, trains, held_outs, seeds, strict=True):
+        fit_density_regression(network, train, held_out, options=replace(options, seed=seed), verbose=False)
+
+
+class _Judge:
+    """Rows by which a reach is judged: a model's loss on them, calibrated on rows that it held out."""
+
+    @torch.no_grad()
+    def __init__(self, model: DensityRegression, held_out: Table, judging: Table) -> None:
+        self.model = model
+        assert model.density is not None
+        self.parts: list[tuple[Features, Tensor]] = []
+        for table in (held_out, judging):
+            features = cache_features(model, table.batches(len(table.x)))[0]
+            self.parts.append((features, model.density(features.z)))
+
+    @torch.no_grad()
+    def loss(self, reach: float, detail: float) -> float:
+        """Mean negative log-likelihood with this reach and detail, which the model keeps."""
+        tempering, head = self.model.tempering, self.model.head
+        assert isinstance(tempering, RobustTempering)
+        tempering.extend(reach)
+        (held_out, held_density), (judging, density) = self.parts
+        head.blur(detail, held_out.z, held_out.weight)
+        head.calibrate(held_out.z, held_out.y, tempering(held_density), held_out.weight)
+        loss = mean_loss(head, judging, tempering(density)).item()
+        return loss if math.isfinite(loss) else math.inf
+
+
+def _choose(
+    model: DensityRegression, held_out: Table, networks: Sequence[DensityRegression], hidings: Sequence[Hiding]
+) -> None:
+    inside = _Judge(model, held_out, held_out)
+    outside = [_Judge(network, part.held_out, part.hidden) for network, part in zip(networks, hidings, strict=True)]
+    rows = sum(len(part.hidden.x) for part in hidings)
+
+    def loss(choice: tuple[float, float]) -> float:
+        doublings = math.log2(choice[0] / TYPICAL_REACH)
+        total = inside.loss(*choice) + sum(judge.loss(*choice) for judge in outside) / len(outside)
+        return total + EVIDENCE / rows * doublings**2
+
+    reach, detail = min(product(REACHES, DETAILS), key=loss)
+    inside.loss(*min(((reach * step, detail) for step in (1.0, 0.5**0.5, 2.0**0.5)), key=loss))

@@ -1,0 +1,213 @@
+"""The learnt reach: chosen by hidden rows as a slow search would, and wide where it must be."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from density_regression import DensityRegressor, fit_together, load, reach
+from density_regression.datasets import make_cubic
+from density_regression.density import TYPICAL_REACH, RobustTempering
+from density_regression.model import DensityRegression
+from density_regression.reach import DETAILS, EVIDENCE, REACHES
+from density_regression.tables import Table
+from density_regression.training import TrainingOptions, fit_density_regression
+
+QUICK = {"hidden": (16,), "epochs": 30, "n_threads": 1, "verbose": False, "random_state": 0}
+
+
+def table(n: int, seed: int = 0, columns: int = 1) -> Table:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, columns, generator=generator) * 4 - 2
+    y = x[:, :1].pow(3) + 0.1 * torch.randn(n, 1, generator=generator)
+    return Table(x, y / 3, torch.ones(n))
+
+
+def on_inputs(columns: int = 1, **settings: Any) -> DensityRegression:
+    """A model whose features are its inputs."""
+    return DensityRegression(nn.Identity(), columns, **settings)
+
+
+def trained(rows: Table, held_out: Table, **settings: Any) -> DensityRegression:
+    model = on_inputs(rows.x.shape[1], **settings)
+    options = TrainingOptions(epochs=5)
+    fit_density_regression(model, rows.batches(32), held_out.batches(1000), options=options, verbose=False)
+    return model
+
+
+def learnt(regressor: DensityRegressor) -> float:
+    return float(regressor.model_.tempering.learnt_reach)
+
+
+# -- what is hidden ---------------------------------------------------------------------------------------------------
+
+
+def test_hidden_rows_are_the_ends_and_no_row_is_in_two_parts() -> None:
+    rows, held_out = table(300), table(100, seed=1)
+    everything = torch.cat([rows.x, held_out.x])[:, 0]
+    hidings = reach._hide(trained(rows, held_out), rows, held_out, seed=0)
+    assert len(hidings) == 4
+    for train, held, hidden in hidings:
+        assert torch.equal(torch.cat([train.x, held.x, hidden.x])[:, 0].sort()[0], everything.sort()[0])
+        # One dimension has one direction: the outer eighths are hidden whatever its sign.
+        assert len(hidden.x) == 100
+        inside = torch.cat([train.x, held.x])[:, 0]
+        assert inside.min() > hidden.x[hidden.x < 0].max()
+        assert inside.max() < hidden.x[hidden.x > 0].min()
+        # Targets and weights stayed with their rows.
+        truth = dict(zip(everything.tolist(), torch.cat([rows.y, held_out.y])[:, 0].tolist(), strict=True))
+        assert all(truth[x] == y for x, y in zip(hidden.x[:, 0].tolist(), hidden.y[:, 0].tolist(), strict=True))
+
+
+def test_directions_differ_and_large_tables_are_sampled() -> None:
+    rows, held_out = table(2000, columns=3), table(300, seed=1, columns=3)
+    hidings = reach._hide(trained(rows, held_out), rows, held_out, seed=0)
+    assert all(sum(len(part.x) for part in hiding) == reach.MOST_ROWS for hiding in hidings)
+    chosen = [set(hiding.hidden.x[:, 0].tolist()) for hiding in hidings]
+    assert all(len(a & b) < 0.9 * len(a) for i, a in enumerate(chosen) for b in chosen[:i])
+
+
+# -- what is chosen ---------------------------------------------------------------------------------------------------
+
+
+def slow_losses(model: DensityRegression, held_out: Table, rows: Table) -> dict[tuple[float, float], float]:
+    """The loss of every choice by numpy, from the model's parts and the formulas alone."""
+    head, tempering = model.head, model.tempering
+    head.detail.fill_(1.0)
+    head.offset.zero_()
+
+    def parts(table: Table) -> tuple[np.ndarray, ...]:
+        with torch.no_grad():
+            mean, log_std = head(table.x, None)
+            log_density = model.density.log_prob(table.x)
+        return tuple(part.double().numpy().reshape(-1) for part in (table.y, mean, 2 * log_std, log_density))
+
+    level = math.log(np.mean(np.exp(parts(held_out)[2])))
+
+    def total(log_variance: np.ndarray, log_density: np.ndarray, span: float, detail: float) -> np.ndarray:
+        excess = np.maximum(float(tempering.reference) - log_density, 0) / (span * float(tempering.spread))
+        return level + detail * (log_variance - level) + float(tempering.exponent) * np.log1p(2 * excess)
+
+    losses = {}
+    for span, detail in product(REACHES, DETAILS):
+        y, mean, log_variance, log_density = parts(held_out)
+        ratio = (y - mean) ** 2 / np.exp(total(log_variance, log_density, span, detail))
+        y, mean, log_variance, log_density = parts(rows)
+        variance = np.exp(total(log_variance, log_density, span, detail)) * np.mean(ratio)
+        losses[span, detail] = float(np.mean(0.5 * (np.log(2 * np.pi * variance) + (y - mean) ** 2 / variance)))
+    return losses
+
+
+def test_choice_equals_a_slow_search() -> None:
+    rows, held_out = table(400), table(150, seed=1)
+    model = trained(rows, held_out)
+    hidings = reach._hide(model, rows, held_out, seed=0)
+    networks = [trained(part.train, part.held_out) for part in hidings]
+    inside = slow_losses(model, held_out, held_out)
+    outside = [
+        slow_losses(network, part.held_out, part.hidden) for network, part in zip(networks, hidings, strict=True)
+    ]
+    hidden = sum(len(part.hidden.x) for part in hidings)
+    total = {
+        choice: inside[choice]
+        + np.mean([part[choice] for part in outside])
+        + EVIDENCE / hidden * math.log2(choice[0] / TYPICAL_REACH) ** 2
+        for choice in inside
+    }
+    reach._choose(model, held_out, networks, hidings)
+    span, detail = min(total, key=total.get)
+    assert float(model.head.detail) == detail
+    # The fine step is at most half a doubling away.
+    assert abs(math.log2(float(model.tempering.learnt_reach) / span)) <= 0.51
+    # And the scale is that of the held-out rows.
+    with torch.no_grad():
+        predicted = model(held_out.x)
+    squares = ((held_out.y - predicted.mean) / predicted.stddev).square()
+    assert squares.mean().item() == pytest.approx(1.0, abs=0.02)
+
+
+def test_reach_is_long_where_the_mean_holds_outside_and_short_where_it_does_not() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (600, 1))
+    noise = 0.05 * rng.standard_normal(600)
+    # The default network is linear beyond its data: right about a line, wrong about a wave.
+    line, wave = (DensityRegressor(**QUICK | {"epochs": 150}).fit(X, y + noise) for y in (X[:, 0], np.sin(4 * X[:, 0])))
+    assert learnt(line) > 2 * learnt(wave)
+
+
+def test_hidden_rows_that_are_few_leave_the_reach_typical() -> None:
+    X, y = make_cubic(n=99, random_state=0)
+    regressor = DensityRegressor(**QUICK).fit(X, y)
+    assert learnt(regressor) == TYPICAL_REACH
+    assert "learn_reach" not in regressor.report_.seconds
+    assert float(regressor.model_.head.detail) == 1.0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"tempering": "exact"}, {"tempering": "rescaled"}, {"density": None}, {"tempering": RobustTempering(reach=3.0)}],
+    ids=str,
+)
+def test_what_has_no_reach_to_learn_trains_no_further_networks(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("networks were trained")
+
+    monkeypatch.setattr(reach, "_train", refuse)
+    X, y = make_cubic(n=200, random_state=0)
+    regressor = DensityRegressor(**QUICK, **settings).fit(X, y)
+    if isinstance(settings.get("tempering"), RobustTempering):
+        assert learnt(regressor) == 3.0
+    with pytest.raises(AssertionError, match="networks"):
+        DensityRegressor(**QUICK).fit(X, y)
+    encoder = nn.Sequential(nn.Linear(1, 8), nn.ReLU())
+    assert learnt(DensityRegressor.from_trained(encoder, X, y, **QUICK)) == TYPICAL_REACH
+
+
+# -- as part of a fit -------------------------------------------------------------------------------------------------
+
+
+def test_same_again_gives_the_same_and_the_callers_generator_is_left_alone() -> None:
+    X, y = make_cubic(n=200, random_state=0)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, other = (DensityRegressor(**QUICK).fit(X, y) for _ in range(2))
+    assert torch.equal(before, torch.get_rng_state())
+    assert learnt(one) == learnt(other)
+    np.testing.assert_array_equal(one.predict(X, return_std=True), other.predict(X, return_std=True))
+
+
+def test_together_as_alone() -> None:
+    tables = [make_cubic(n=200, random_state=seed) for seed in range(2)]
+    together = [DensityRegressor(**QUICK | {"random_state": seed}) for seed in range(2)]
+    fit_together(together, tables)
+    for seed, regressor in enumerate(together):
+        alone = DensityRegressor(**QUICK | {"random_state": seed}).fit(*tables[seed])
+        assert abs(math.log2(learnt(regressor) / learnt(alone))) <= 0.51
+        assert regressor.report_.seconds["learn_reach"] > 0
+
+
+def test_networks_that_cannot_be_stacked_are_trained_one_by_one() -> None:
+    X, y = make_cubic(n=200, random_state=0)
+
+    def encoder(columns: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(columns, 16), nn.BatchNorm1d(16), nn.ReLU())
+
+    regressor = DensityRegressor(encoder=encoder, **QUICK).fit(X, y)
+    assert regressor.report_.seconds["learn_reach"] > 0
+    assert np.isfinite(regressor.predict(X * 1e6, return_std=True)).all()
+
+
+def test_saved_with_the_model(tmp_path: Any) -> None:
+    X, y = make_cubic(n=200, random_state=0)
+    regressor = DensityRegressor(**QUICK).fit(X, y)
+    again = load(regressor.save(tmp_path / "model") or tmp_path / "model")
+    assert learnt(again) == learnt(regressor) != TYPICAL_REACH
+    np.testing.assert_array_equal(again.predict(10 * X, return_std=True), regressor.predict(10 * X, return_std=True))
