@@ -15,7 +15,7 @@ from density_regression import DensityRegressor, fit_together, load, reach
 from density_regression.datasets import make_cubic
 from density_regression.density import TYPICAL_REACH, RobustTempering
 from density_regression.model import DensityRegression
-from density_regression.reach import DETAILS, EVIDENCE, REACHES
+from density_regression.reach import DETAILS, EVIDENCE, REACHES, TYPICAL
 from density_regression.tables import Table
 from density_regression.training import TrainingOptions, fit_density_regression
 
@@ -117,7 +117,7 @@ def test_choice_equals_a_slow_search() -> None:
     total = {
         choice: inside[choice]
         + np.mean([part[choice] for part in outside])
-        + EVIDENCE / hidden * math.log2(choice[0] / TYPICAL_REACH) ** 2
+        + sum(e * math.log2(c / t) ** 2 for c, t, e in zip(choice, TYPICAL, EVIDENCE, strict=True)) / hidden
         for choice in inside
     }
     reach._choose(model, held_out, networks, hidings)

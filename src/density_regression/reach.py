@@ -47,12 +47,15 @@ TOGETHER: Final = 40
 """Most networks trained at once."""
 
 REACHES: Final = tuple(2.0**power for power in range(-3, 8))
-DETAILS: Final = (0.25, 0.5, 0.75, 1.0)
+DETAILS: Final = (0.5, 0.75, 1.0)
 """What is chosen among."""
 
-EVIDENCE: Final = 20.0
-"""Nats that the hidden rows must gain, all together, to double the typical reach or halve it; four times as many to
-do so twice."""
+TYPICAL: Final = (TYPICAL_REACH, 0.5)
+"""Reach and detail where there is no evidence."""
+
+EVIDENCE: Final = (20.0, 40.0)
+"""Nats that the hidden rows must gain, all together, for twice or half of either; four times as many for four times or
+a quarter of it."""
 
 
 class Hiding(NamedTuple):
@@ -193,9 +196,11 @@ def _choose(
     rows = sum(len(part.hidden.x) for part in hidings)
 
     def loss(choice: tuple[float, float]) -> float:
-        doublings = math.log2(choice[0] / TYPICAL_REACH)
-        total = inside.loss(*choice) + sum(judge.loss(*choice) for judge in outside) / len(outside)
-        return total + EVIDENCE / rows * doublings**2
+        doubt = sum(
+            evidence * math.log2(part / typical) ** 2
+            for part, typical, evidence in zip(choice, TYPICAL, EVIDENCE, strict=True)
+        )
+        return inside.loss(*choice) + (sum(judge.loss(*choice) for judge in outside) / len(outside)) + doubt / rows
 
     reach, detail = min(product(REACHES, DETAILS), key=loss)
     inside.loss(*min(((reach * step, detail) for step in (1.0, 0.5**0.5, 2.0**0.5)), key=loss))

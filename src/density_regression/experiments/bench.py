@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,7 +31,11 @@ HELD_OUT: Final = 0.15
 """Share of the training rows that every method holds out, the same ones."""
 
 VALIDATION: Final = 0.2
-"""Share of the first split's training rows that a search is judged by."""
+"""Share of the training rows of a split that a search is judged by."""
+
+ENOUGH: Final = 1000
+MOST_SPLITS: Final = 5
+"""A search is judged on as many splits as make so many rows to judge by, and no more than five."""
 
 SEARCH_ROWS: Final = 4000
 """Most training rows that a search looks at."""
@@ -92,11 +98,13 @@ class Bench:
         if self.protocol != "tuned":
             return []
         pairs = dict.fromkeys((cell.dataset, cell.method) for cell in self.cells())
-        return [
-            Cell(self.suite, self.protocol, dataset, f"search {i}", 0, method)
-            for dataset, method in pairs
-            for i in range(self.budget)
-        ]
+        return [cell for pair in pairs for i in range(self.budget) for cell in self._search(*pair, i)]
+
+    def _search(self, dataset: str, method: str, setting: int) -> list[Cell]:
+        """The cells that judge one setting; what is a seed elsewhere numbers the splits here."""
+        judges = len(search_splits(self.suite, dataset, self.data_dir))
+        split = f"search {setting}"
+        return [Cell(self.suite, self.protocol, dataset, split, seed, method) for seed in range(judges)]
 
     def run(self, file: RecordFile, jobs: int) -> Iterator[Record]:
         """Run what the file lacks, the search first; each record is in the file before it is yielded.
@@ -128,9 +136,9 @@ class Bench:
         space = search_space(cell.method, cell.dataset, self.budget)
         if is_search(cell):
             return space[int(cell.split.split()[1])]
-        tried = (done.get(cell._replace(split=f"search {i}", seed=0)) for i in range(len(space)))
-        losses = [_validation_nll(record) for record in tried]
-        return space[losses.index(min(losses))]
+        judged = [self._search(cell.dataset, cell.method, i) for i in range(len(space))]
+        losses = [np.mean([_validation_nll(done.get(part)) for part in cells]) for cells in judged]
+        return space[int(np.argmin(losses))]
 
 
 def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -141,6 +149,19 @@ def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
         kind = cell.split if is_search(cell) else cell.split.partition(":")[0] if ":" in cell.split else ""
         groups.setdefault((cell.dataset, cell.method, kind), []).append(cell)
     return [group[i : i + TOGETHER] for group in groups.values() for i in range(0, len(group), TOGETHER)]
+
+
+@lru_cache(maxsize=64)
+def search_splits(suite: str, dataset: str, data_dir: str | None) -> list[str]:
+    """The splits on whose training rows settings are judged: the first few of one kind, few where rows are many."""
+    splits = SUITES[suite].splits(dataset, data_dir)
+    task = SUITES[suite].load(dataset, splits[0], data_dir)
+    if task.held_out is not None:
+        # A series: its splits differ by their seed alone.
+        return splits[:1]
+    number = min(math.ceil(ENOUGH / (VALIDATION * len(task.train.y))), MOST_SPLITS)
+    kind = splits[0].partition(":")[0] if ":" in splits[0] else ""
+    return [split for split in splits if split.startswith(kind)][:number]
 
 
 def _is_done(record: Record | None, settings: Settings) -> bool:
@@ -208,9 +229,10 @@ class Work(NamedTuple):
 def _work(cell: Cell, data_dir: str | None) -> Work:
     suite, search = SUITES[cell.suite], is_search(cell)
     splits = suite.splits(cell.dataset, data_dir)
-    index = 0 if search else splits.index(cell.split)
+    split = search_splits(cell.suite, cell.dataset, data_dir)[cell.seed] if search else cell.split
+    index = splits.index(split)
     task = suite.load(cell.dataset, splits[index], data_dir)
-    seed = 1000 * cell.seed + index
+    seed = index if search else 1000 * cell.seed + index
     train, tests = task.train, task.tests
     held_out = task.held_out
     if search and held_out is not None:
