@@ -113,11 +113,11 @@ def test_choice_equals_a_slow_search() -> None:
     outside = [
         slow_losses(network, part.held_out, part.hidden) for network, part in zip(networks, hidings, strict=True)
     ]
-    hidden = sum(len(part.hidden.x) for part in hidings)
+    numbers = (sum(len(part.hidden.x) for part in hidings), len(held_out.x))
     total = {
         choice: inside[choice]
         + np.mean([part[choice] for part in outside])
-        + sum(e * math.log2(c / t) ** 2 for c, t, e in zip(choice, TYPICAL, EVIDENCE, strict=True)) / hidden
+        + sum(e / n * math.log2(c / t) ** 2 for c, t, e, n in zip(choice, TYPICAL, EVIDENCE, numbers, strict=True))
         for choice in inside
     }
     reach._choose(model, held_out, networks, hidings)

@@ -38,6 +38,9 @@ FEWEST_ROWS: Final = 100
 MOST_ROWS: Final = 800
 """Of fewer rows nothing is learnt; of more, so many drawn at random."""
 
+MOST_JUDGES: Final = 5000
+"""Most held-out rows that have a say."""
+
 EPOCHS: Final = 50
 PATIENCE: Final = 50
 BATCH_SIZE: Final = 128
@@ -53,9 +56,9 @@ DETAILS: Final = (0.5, 0.75, 1.0)
 TYPICAL: Final = (TYPICAL_REACH, 0.5)
 """Reach and detail where there is no evidence."""
 
-EVIDENCE: Final = (20.0, 40.0)
-"""Nats that the hidden rows must gain, all together, for twice or half of either; four times as many for four times or
-a quarter of it."""
+EVIDENCE: Final = (20.0, 5.0)
+"""Nats that hidden rows must gain, all together, for a reach of twice or half the typical one, and held-out rows for
+such a detail; four times as many for four times or a quarter of it."""
 
 
 class Hiding(NamedTuple):
@@ -191,16 +194,18 @@ class _Judge:
 def _choose(
     model: DensityRegression, held_out: Table, networks: Sequence[DensityRegression], hidings: Sequence[Hiding]
 ) -> None:
-    inside = _Judge(model, held_out, held_out)
+    some = held_out.take(torch.arange(0, len(held_out.x), math.ceil(len(held_out.x) / MOST_JUDGES)))
+    inside = _Judge(model, some, some)
     outside = [_Judge(network, part.held_out, part.hidden) for network, part in zip(networks, hidings, strict=True)]
-    rows = sum(len(part.hidden.x) for part in hidings)
+    rows = (sum(len(part.hidden.x) for part in hidings), len(some.x))
 
     def loss(choice: tuple[float, float]) -> float:
         doubt = sum(
-            evidence * math.log2(part / typical) ** 2
-            for part, typical, evidence in zip(choice, TYPICAL, EVIDENCE, strict=True)
+            evidence / number * math.log2(part / typical) ** 2
+            for part, typical, evidence, number in zip(choice, TYPICAL, EVIDENCE, rows, strict=True)
         )
-        return inside.loss(*choice) + (sum(judge.loss(*choice) for judge in outside) / len(outside)) + doubt / rows
+        return inside.loss(*choice) + sum(judge.loss(*choice) for judge in outside) / len(outside) + doubt
 
     reach, detail = min(product(REACHES, DETAILS), key=loss)
-    inside.loss(*min(((reach * step, detail) for step in (1.0, 0.5**0.5, 2.0**0.5)), key=loss))
+    best = min(((reach * step, detail) for step in (1.0, 0.5**0.5, 2.0**0.5)), key=loss)
+    _Judge(model, held_out, some).loss(*best)
