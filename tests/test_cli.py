@@ -80,7 +80,7 @@ def test_demo(tmp_path: Path) -> None:
         assert f"{row} inside" in result.output
         assert f"{row} outside" in result.output
     assert "curve coverage outside" in result.output
-    for step in ("pretrain", "fit_density", "refit_head"):
+    for step in ("pretrain", "fit_density", "refit_head", "learn_reach"):
         assert f"seconds: {step}" in result.output
     assert "…" not in result.output, "a table that is cut off"
     for method in cubic.METHODS:

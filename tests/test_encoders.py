@@ -57,7 +57,7 @@ def test_inputs_lie_beside_the_features_and_keep_every_distance():
     plain = MLP(3, (8,))
     encoder = WithInputs(plain)
     x = torch.randn(20, 3)
-    torch.testing.assert_close(encoder(x), torch.cat([plain(x), x], 1))
+    torch.testing.assert_close(encoder(x), torch.cat([plain(x), x, torch.zeros(20, 1)], 1))
     assert (torch.cdist(encoder(x), encoder(x)) >= torch.cdist(x, x) - 1e-4).all()
 
 

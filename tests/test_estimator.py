@@ -254,7 +254,7 @@ def test_each_target_in_its_own_units(fitted_two, friedman) -> None:
     for k in range(2):
         assert np.corrcoef(mean[:, k], targets[:, k])[0, 1] > 0.9
         assert np.sqrt(np.mean((mean[:, k] - targets[:, k]) ** 2)) < 0.5 * targets[:, k].std()
-        assert 0.02 < np.median(std[:, k]) / targets[:, k].std() < 1.0
+        assert 1e-3 < np.median(std[:, k]) / targets[:, k].std() < 1.0  # the second is a column of X
     low, high = fitted_two.predict_interval(friedman.X)
     assert (np.mean((low < targets) & (targets < high), axis=0) > 0.85).all()
 
@@ -653,7 +653,7 @@ def test_fit_is_silent_without_a_terminal(cubic, capfd) -> None:
 
 def test_report(cubic) -> None:
     report = quick(epochs=7, patience=None).fit(*cubic).report_
-    assert list(report.seconds) == ["pretrain", "fit_density", "refit_head"]
+    assert list(report.seconds) == ["pretrain", "fit_density", "refit_head", "learn_reach"]
     assert all(seconds >= 0 for seconds in report.seconds.values())
     assert len(report.history) == 7
     assert np.isfinite(report.history).all()
@@ -692,7 +692,7 @@ def test_encoder_factory(friedman) -> None:
         return nn.Sequential(nn.Linear(inputs, 6), nn.Tanh())
 
     reg = quick(encoder=factory, epochs=30).fit(*friedman)
-    assert asked == [10]
+    assert asked == [10] * 5  # its own network, and four that do not see all rows
     assert isinstance(reg.model_.encoder[1], nn.Tanh)
     assert reg.model_.features == 6
     assert reg.score(*friedman) > 0.5
@@ -757,7 +757,7 @@ def test_encoder_that_overflows_is_held_finite(cubic) -> None:
 
 def test_plain_network_has_the_widths_asked_for(cubic) -> None:
     reg = quick(hidden=[5, 7]).fit(*cubic)
-    assert [layer.out_features for layer in reg.model_.encoder if isinstance(layer, nn.Linear)] == [5, 7]
+    assert [layer.out_features for layer in reg.model_.encoder.modules() if isinstance(layer, nn.Linear)] == [5, 7]
 
 
 @pytest.mark.parametrize("params", [{"batch_size": 7}, {"batch_size": 10_000}, {"device": "auto"}, {"patience": 1}])

@@ -717,16 +717,16 @@ def replace(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Tensors]
 
 
 FORGED_TENSORS: dict[str, Callable[[Tensors], Any]] = {
-    "missing": lambda tensors: tensors.pop("encoder.0.weight"),
+    "missing": lambda tensors: tensors.pop("encoder.encoder.0.weight"),
     "missing head": lambda tensors: tensors.pop("head.offset"),
     "missing density": lambda tensors: tensors.pop("density.factor"),
     "missing levels": lambda tensors: tensors.pop("held_out_levels"),
     "added": lambda tensors: tensors.update({"__class__": torch.zeros(1)}),
-    "added inside": lambda tensors: tensors.update({"encoder.0.forward": torch.zeros(1)}),
-    "renamed": lambda tensors: tensors.update({"encoder.9.weight": tensors.pop("encoder.0.weight")}),
+    "added inside": lambda tensors: tensors.update({"encoder.encoder.0.forward": torch.zeros(1)}),
+    "renamed": lambda tensors: tensors.update({"encoder.encoder.9.weight": tensors.pop("encoder.encoder.0.weight")}),
     "none at all": lambda tensors: tensors.clear(),
-    "encoder shape": replace("encoder.0.weight", lambda t: t.T),
-    "encoder shape empty": replace("encoder.0.weight", lambda t: t[:0]),
+    "encoder shape": replace("encoder.encoder.0.weight", lambda t: t.T),
+    "encoder shape empty": replace("encoder.encoder.0.weight", lambda t: t[:0]),
     "head shape": replace("head.linear.weight", lambda t: t[:1]),
     "head bounds": replace("head.s_low", lambda t: t.repeat(2)),
     "center shape": replace("density.whitening.center", lambda t: t[:-1]),

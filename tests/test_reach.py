@@ -116,7 +116,7 @@ def test_choice_equals_a_slow_search() -> None:
     numbers = (sum(len(part.hidden.x) for part in hidings), len(held_out.x))
     total = {
         choice: inside[choice]
-        + np.mean([part[choice] for part in outside])
+        + np.mean(sorted(part[choice] for part in outside)[2:])
         + sum(e / n * math.log2(c / t) ** 2 for c, t, e, n in zip(choice, TYPICAL, EVIDENCE, numbers, strict=True))
         for choice in inside
     }
@@ -145,7 +145,7 @@ def test_hidden_rows_that_are_few_leave_the_reach_typical() -> None:
     X, y = make_cubic(n=99, random_state=0)
     regressor = DensityRegressor(**QUICK).fit(X, y)
     assert learnt(regressor) == TYPICAL_REACH
-    assert "learn_reach" not in regressor.report_.seconds
+    assert regressor.report_.seconds["learn_reach"] == 0.0
     assert float(regressor.model_.head.detail) == 1.0
 
 

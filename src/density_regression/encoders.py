@@ -8,8 +8,9 @@ from numbers import Integral
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-__all__ = ["MLP", "ResidualMLP", "WithInputs", "feature_width"]
+__all__ = ["MLP", "ResidualMLP", "WithInputs", "beside", "feature_width"]
 
 
 class MLP(nn.Sequential):
@@ -81,7 +82,7 @@ class WithInputs(nn.Module):
     --------
     >>> import torch
     >>> WithInputs(MLP(3, (50, 20)))(torch.zeros(7, 3)).shape
-    torch.Size([7, 23])
+    torch.Size([7, 24])
     """
 
     def __init__(self, encoder: nn.Module) -> None:
@@ -89,8 +90,16 @@ class WithInputs(nn.Module):
         self.encoder = encoder
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (n, d + c) of inputs (n, c)."""
-        return torch.cat([self.encoder(x), x], dim=1)
+        """Features (n, d + c), and up to three zeros, of inputs (n, c)."""
+        return beside(self.encoder(x), x)
+
+
+def beside(z: Tensor, x: Tensor) -> Tensor:
+    """Features (..., d) and inputs (..., c) side by side, and zeros up to a multiple of four columns.
+
+    Narrow matrix products of another width round by a row's place in its batch.
+    """
+    return torch.cat([z, F.pad(x, (0, -(z.shape[-1] + x.shape[-1]) % 4))], dim=-1)
 
 
 class _Block(nn.Module):

@@ -249,12 +249,16 @@ class DensityRegressor(DeepRegressor):
         if not can_learn_reach(models[0], len(train.x) + len(held_outs[0].x)):
             return
         start = time.perf_counter()
+        options = self._options(runs[0].seed)
+        if self.encoder is None:
+            # Few steps must do, whatever rate the network itself was given.
+            options = replace(options, learning_rate=max(options.learning_rate, 1e-2))
         learn_reach(
             models,
             trains,
             held_outs,
             lambda: self._build(self._encoder(train.x.shape[1]), train),
-            self._options(runs[0].seed),
+            options,
             [run.seed for run in runs],
         )
         for report in reports:

@@ -80,15 +80,18 @@ class Head(nn.Module, ABC):
         self.release()
 
     def forward(self, z: Tensor, log_density: Tensor | None = None) -> Moments:
-        """Moments at features `z` (n, D) with tempered log-density (n,); without one, as in training step 1."""
+        """Moments at features `z` (n, D), with tempered log-density (n,) if there is one."""
         location, s = self._linear(z)
-        # While the network trains nothing is bounded yet, nor blurred.
-        kept = s.clamp(self.s_low, self.s_high) if self.training else self._kept(s)
-        log_precision = kept + (self.offset + math.log(2))
+        log_precision = self._kept(s) + (self.offset + math.log(2))
         if log_density is not None:
             log_precision = log_precision + log_density[:, None]
         log_std = (-0.5 * log_precision).clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT)
         return Moments(self._mean(location, s), log_std)
+
+    def free(self, z: Tensor) -> Moments:
+        """Moments at features `z` (n, D) as training step 1 sees them, without bound, blur or offset."""
+        location, s = self._linear(z)
+        return Moments(self._mean(location, s), -0.5 * (s.clamp(-20.0, 20.0) + math.log(2)))
 
     def release(self) -> None:
         """Undo `bound`, `blur` and `calibrate`: s may be what training makes of it, within +-20."""

@@ -85,10 +85,10 @@ class TrainingOptions:
 
 @dataclass
 class TrainingReport:
-    """What happened: seconds of each step (0 for one that was resumed), and held-out NLL after each epoch."""
+    """What happened: seconds of each step (0 for one resumed or left out), and held-out NLL after each epoch."""
 
     seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("pretrain", "fit_density", "refit_head"), 0.0)
+        default_factory=lambda: dict.fromkeys(("pretrain", "fit_density", "refit_head", "learn_reach"), 0.0)
     )
     history: list[float] = field(default_factory=list)
 

@@ -56,7 +56,7 @@ DETAILS: Final = (0.5, 0.75, 1.0)
 TYPICAL: Final = (TYPICAL_REACH, 0.5)
 """Reach and detail where there is no evidence."""
 
-EVIDENCE: Final = (20.0, 5.0)
+EVIDENCE: Final = (20.0, 10.0)
 """Nats that hidden rows must gain, all together, for a reach of twice or half the typical one, and held-out rows for
 such a detail; four times as many for four times or a quarter of it."""
 
@@ -95,10 +95,9 @@ def learn_reach(
     """Learn the reach of each model, and how much of its head's detail to keep, from its own rows alone.
 
     Four times the rows at both ends of a random direction of the features are hidden, and a fresh network with a
-    density of its own is trained on the others. The reach, common to the four, under which the hidden rows are most
-    likely is the model's, together with the detail; held-out rows of the model itself have an equal say, so that
-    what is wise outside does not spoil what is right inside. Where hidden rows are few, the reach stays near the
-    typical one.
+    density of its own is trained on the others. The reach under which the rows hidden along the two harder directions
+    are most likely is the model's, together with the detail; held-out rows of the model itself have an equal say, so
+    that what is wise outside does not spoil what is right inside. Where rows are few, both stay near the typical.
 
     Parameters
     ----------
@@ -187,7 +186,7 @@ class _Judge:
         (held_out, held_density), (judging, density) = self.parts
         head.blur(detail, held_out.z, held_out.weight)
         head.calibrate(held_out.z, held_out.y, tempering(held_density), held_out.weight)
-        loss = mean_loss(head, judging, tempering(density)).item()
+        loss = mean_loss(head(judging.z, tempering(density)), judging).item()
         return loss if math.isfinite(loss) else math.inf
 
 
@@ -204,7 +203,8 @@ def _choose(
             evidence / number * math.log2(part / typical) ** 2
             for part, typical, evidence, number in zip(choice, TYPICAL, EVIDENCE, rows, strict=True)
         )
-        return inside.loss(*choice) + sum(judge.loss(*choice) for judge in outside) / len(outside) + doubt
+        harder = sorted(judge.loss(*choice) for judge in outside)[len(outside) // 2 :]
+        return inside.loss(*choice) + sum(harder) / len(harder) + doubt
 
     reach, detail = min(product(REACHES, DETAILS), key=loss)
     best = min(((reach * step, detail) for step in (1.0, 0.5**0.5, 2.0**0.5)), key=loss)

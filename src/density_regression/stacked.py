@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from density_regression.encoders import WithInputs
+from density_regression.encoders import WithInputs, beside
 from density_regression.loop import Batches, on_device
 
 __all__ = ["MappedLoss", "Stacked", "StackedLoss", "can_train", "stack"]
@@ -76,7 +76,7 @@ class _WithInputs(Stacked):
         self.encoder = encoder
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.encoder(x), x], dim=-1)
+        return beside(self.encoder(x), x)
 
 
 class _Mapped(Stacked):

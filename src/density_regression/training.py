@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from density_regression._numeric import tame
 from density_regression._progress import StepProgress
-from density_regression.head import Head
+from density_regression.head import Head, Moments
 from density_regression.loop import (
     Batches,
     TensorBatches,
@@ -269,9 +269,9 @@ def cache_features(model: DensityRegression, batches: Batches) -> tuple[Features
     return Features(*(torch.cat(parts) for parts in zip(*kept, strict=True))), complete
 
 
-def mean_loss(head: Head, rows: Features, log_density: Tensor | None) -> Tensor:
-    """Mean Gaussian negative log-likelihood of rows with tempered log-density (n,), in nats."""
-    mean, log_std = head(rows.z, log_density)
+def mean_loss(moments: Moments, rows: Features) -> Tensor:
+    """Mean Gaussian negative log-likelihood of rows, in nats."""
+    mean, log_std = moments
     nll = log_std + 0.5 * ((rows.y - mean) * torch.exp(-log_std)).square() + 0.5 * math.log(2 * math.pi)
     return weighted_mean(nll.mean(-1), rows.weight)
 
@@ -284,7 +284,8 @@ class _NegativeLogLikelihood(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        return _Rows(self.model.flat(x, y, weight), None).loss(self.model.head)
+        rows = self.model.flat(x, y, weight)
+        return mean_loss(self.model.head.free(rows.z), rows)
 
 
 class _StackedLoss(StackedLoss):
@@ -309,7 +310,8 @@ class _StackedLoss(StackedLoss):
         return cls(models, encoder, linear) if encoder is not None and linear is not None else None
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        return mean_loss(self.head, Features(tame(self.encoder(x)), y, weight), None)
+        rows = Features(tame(self.encoder(x)), y, weight)
+        return mean_loss(self.head.free(rows.z), rows)
 
     def unstack(self) -> None:
         """Give the models what was learnt."""
@@ -330,7 +332,7 @@ class _Rows(NamedTuple):
 
     def loss(self, head: Head) -> Tensor:
         """Mean negative log-likelihood, in nats."""
-        return mean_loss(head, *self)
+        return mean_loss(head(self.features.z, self.log_density), self.features)
 
 
 def _second_order(head: Head, rows: _Rows) -> Iterator[None]:
@@ -351,7 +353,7 @@ def _second_order(head: Head, rows: _Rows) -> Iterator[None]:
 
 def _mini_batches(model: DensityRegression, head: Head, stream: Batches) -> Iterator[None]:
     device = next(model.parameters()).device
-    optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(head.parameters(), lr=1e-2)
     while True:
         for batch in stream:
             with torch.no_grad():

@@ -57,7 +57,8 @@ def test_every_method_runs(method: str) -> None:
     assert result.method == method
     assert result.mean.shape == result.std.shape == (8,)
     ours = method in TEMPERINGS or method == "Density-Regression"
-    assert list(result.seconds) == (["pretrain", "fit_density", "refit_head"] if ours else ["train"])
+    steps = ["pretrain", "fit_density", "refit_head", "learn_reach"]
+    assert list(result.seconds) == (steps if ours else ["train"])
     assert result.figures["std(7) / std(0)"] > 0
     assert np.isfinite(list(result.figures.values())).all()
     (again,) = run_cubic(method, [0], GRID[::40], epochs=2, hidden=(8,))
