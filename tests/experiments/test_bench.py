@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -244,7 +245,7 @@ def test_a_cell_that_fails_does_not_end_the_others(
     assert "tests" in again[0]
 
 
-def test_a_search_decides_by_rows_inside_the_first_training_part(
+def test_a_search_decides_by_rows_inside_the_first_training_parts(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     space = [QUICK, QUICK | {"epochs": 3}, QUICK | {"epochs": 30, "learning_rate": 0.05}]
@@ -252,14 +253,40 @@ def test_a_search_decides_by_rows_inside_the_first_training_part(
     work = Bench("uci", "tuned", ["Gaussian"], ["yacht"], 2, data_dir=folder, budget=3)
     records = run(work, tmp_path / "r.jsonl")
     searches = [record for record in records if record.get("search")]
-    losses = [record["tests"]["validation"]["metrics"]["nll"] for record in searches]
-    assert [record["split"] for record in searches] == ["search 0", "search 1", "search 2"]
+    losses = np.array([record["tests"]["validation"]["metrics"]["nll"] for record in searches])
+    # Each of three settings on the three splits that there are.
+    places = [(record["split"], record["seed"]) for record in searches]
+    assert places == [(f"search {i}", judge) for i in range(3) for judge in range(3)]
     # Of 50 training rows 10 judge, and of the other 40 at least 10 are held out.
-    assert [record["tests"]["validation"]["rows"] for record in searches] == [10] * 3
+    assert [record["tests"]["validation"]["rows"] for record in searches] == [10] * 9
     assert searches[0]["rows"] == {"train": 30, "held_out": 10}
     chosen = [record["settings"] for record in records if not record.get("search")]
-    assert chosen == [space[int(np.argmin(losses))]] * 2
+    assert chosen == [space[int(np.argmin(losses.reshape(3, 3).mean(axis=1)))]] * 2
     assert run(work, tmp_path / "r.jsonl") == []
+
+
+def test_large_tables_need_one_judge_and_few_of_their_rows(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "ENOUGH", 15)
+    monkeypatch.setattr(bench, "SEARCH_ROWS", 25)
+    bench.search_splits.cache_clear()
+    assert bench.search_splits("uci", "yacht", folder) == ["0", "1"]  # of 10 rows each
+    work = bench._work(Cell("uci", "tuned", "yacht", "search 0", 1, "Gaussian"), folder)
+    assert len(work.train.y) <= 25
+    assert len(work.tests["validation"].y) == 10
+    bench.search_splits.cache_clear()
+
+
+def test_the_device_is_handed_on_and_recorded(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def fit(regressors: list[Any], *_: object) -> None:
+        seen.extend(regressor.device for regressor in regressors)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(bench, "fit_together", fit)
+    work = Bench("uci", "paper", ["Gaussian"], ["yacht"], 1, data_dir=folder, device="auto")
+    assert [record["device"] for record in run(work, tmp_path / "r.jsonl")] == ["auto"]
+    assert set(seen) == {"auto"}
 
 
 def test_every_method_may_try_equally_many_settings() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal, NamedTuple
@@ -13,6 +14,7 @@ from scipy import stats
 __all__ = [
     "Friedman",
     "Test",
+    "corrected_interval",
     "corrected_t_test",
     "friedman",
     "holm",
@@ -53,9 +55,7 @@ def corrected_t_test(differences: ArrayLike, test_to_train: float) -> float:
         1 where n < 2, for one difference has no spread to judge it by, and where all differences are 0;
         0 where n >= 2 differences are all the same number, not 0.
     """
-    values = _vector("differences", differences)
-    if not (np.isfinite(test_to_train) and test_to_train >= 0):
-        raise ValueError(f"test_to_train must be a finite number >= 0, got {test_to_train!r}.")
+    values = _differences(differences, test_to_train)
     largest = np.abs(values).max(initial=0.0)
     if len(values) < 2 or largest == 0:
         return 1.0
@@ -63,8 +63,35 @@ def corrected_t_test(differences: ArrayLike, test_to_train: float) -> float:
     scaled = values / largest
     if np.ptp(scaled) == 0:
         return 0.0
-    error = np.sqrt(scaled.var(ddof=1) * (1 / len(scaled) + test_to_train))
-    return float(2 * stats.t.sf(abs(scaled.mean()) / error, len(scaled) - 1))
+    return float(2 * stats.t.sf(abs(scaled.mean()) / _error(scaled, test_to_train), len(scaled) - 1))
+
+
+def corrected_interval(differences: ArrayLike, test_to_train: float, level: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean difference that holds what `corrected_t_test` would not reject.
+
+    Parameters
+    ----------
+    differences, test_to_train
+        As in `corrected_t_test`.
+    level : float
+        Chance that the interval holds the true mean.
+
+    Returns
+    -------
+    tuple of two floats
+        Lower and upper end, in the differences' unit; infinite where n < 2 or beyond what a float can hold.
+    """
+    values = _differences(differences, test_to_train)
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}; 0.95 is usual.")
+    if len(values) < 2:
+        return -math.inf, math.inf
+    # As in the test, squares must not overflow.
+    largest = float(np.abs(values).max()) or 1.0
+    scaled = values / largest
+    mean = float(scaled.mean())
+    half = float(stats.t.ppf((1 + level) / 2, len(scaled) - 1)) * _error(scaled, test_to_train)
+    return largest * (mean - half), largest * (mean + half)
 
 
 def plain_t_test(differences: ArrayLike) -> float:
@@ -194,6 +221,17 @@ def nemenyi_critical_difference(methods: int, datasets: int, level: float = 0.05
         raise ValueError(f"give methods >= 2, datasets >= 1 and 0 < level < 1, got {methods}, {datasets}, {level!r}.")
     studentised = stats.studentized_range.ppf(1 - level, methods, np.inf)
     return float(studentised / np.sqrt(2) * np.sqrt(methods * (methods + 1) / (6 * datasets)))
+
+
+def _error(values: FloatArray, test_to_train: float) -> float:
+    """Standard error of the mean of differences between splits that share training rows."""
+    return math.sqrt(values.var(ddof=1) * (1 / len(values) + test_to_train))
+
+
+def _differences(differences: ArrayLike, test_to_train: float) -> FloatArray:
+    if not (np.isfinite(test_to_train) and test_to_train >= 0):
+        raise ValueError(f"test_to_train must be a finite number >= 0, got {test_to_train!r}.")
+    return _vector("differences", differences)
 
 
 def _ranks(table: ArrayLike) -> FloatArray:

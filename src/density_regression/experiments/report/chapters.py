@@ -19,6 +19,7 @@ from density_regression.experiments.report.judging import Options
 from density_regression.experiments.report.names import RANKED, in_order, metric, suite_title
 from density_regression.experiments.report.ranking import OURS, RIVAL, rank_table, ranks_of, win_table, wins
 from density_regression.experiments.report.tables import appendix_table, commits_of, failures, main_tables
+from density_regression.experiments.report.versus import LEGEND, versus_tables
 
 __all__ = ["build"]
 
@@ -78,6 +79,7 @@ def _reading(records: Sequence[Record], options: Options) -> Section:
             "for R², AUROC and Spearman; of coverage, nearer to its level. A method with one very bad split has so "
             "large a standard deviation that it may tie with the best: look at both. "
             f"{_RULES[options.rule]}",
+            LEGEND,
         ),
     )
 
@@ -131,6 +133,7 @@ def _group_section(group: Group, options: Options) -> Section:
         pictures = [rank_picture(group, one) for one in ranked if len(one.methods) > 2]
     if len(group.datasets) > 1 and (table := win_table(group, options)) is not None:
         tables.append(table)
+    tables += versus_tables(group)
     return Section(_group_title(group), text=_genuine(group), tables=tuple(tables), pictures=tuple(pictures))
 
 

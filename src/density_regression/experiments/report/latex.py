@@ -35,7 +35,8 @@ _SPECIAL: Final = {
     "²": r"$^2$",
     **{letter: f"\\{letter}" for letter in "#$%&_"},
 }
-_NUMBER: Final = re.compile(r"-?[\d.]+(e[+-]\d+)?( ± [\d.]+(e[+-]\d+)?)?")
+_FLOAT: Final = r"-?[\d.]+(e[+-]\d+)?"
+_NUMBER: Final = re.compile(rf"{_FLOAT}( ± {_FLOAT})?( \({_FLOAT}, {_FLOAT}\))?")
 
 
 def latex(section: Section) -> str:
@@ -91,7 +92,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _number(text: str) -> str:
-    shown = re.sub(r"e([+-])(\d+)", r"\\mathrm{e}{\1}\2", text).replace("±", r"\pm")
+    shown = re.sub(r"e([+-])(\d+)", r"\\mathrm{e}{\1}\2", text).replace("±", r"\pm").replace(" (", r"\ (")
     return f"${shown}$"
 
 
