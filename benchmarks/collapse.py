@@ -38,6 +38,7 @@ STEP = 4.0
 EDGE = 6.0
 FIGURES = {
     **{f"feature distance along x2 / along x1, to {side}": ".3f" for side in ("4", "-4")},
+    **{f"the same step in whitened features, to {side}": ".1f" for side in ("4", "-4")},
     **{f"std at (x1, {side}) / std at (x1, 0)": ".1f" for side in ("4", "-4")},
     **{f"share of (x1, {side}) that look familiar (above 0.05)": ".0%" for side in ("4", "-4")},
     "RMSE in distribution": ".4f",
@@ -78,7 +79,8 @@ def figures(reg: DensityRegressor, seed: int) -> list[float]:
     std = reg.predict(near, return_std=True)[1]
     X, y = rows(2000, 1000 + seed)
     return [
-        *(moved(reg, near, near + side) / moved(reg, near, near + side[::-1]) for side in sides),
+        *(moved(reg, near, side) / moved(reg, near, side[::-1]) for side in sides),
+        *(moved(reg, near, side, whitened=True) for side in sides),
         *(float(np.median(reg.predict(near + side, return_std=True)[1] / std)) for side in sides),
         *(float(np.mean(reg.familiarity(near + side) > 0.05)) for side in sides),
         rmse(y, reg.predict(X)),
@@ -86,9 +88,12 @@ def figures(reg: DensityRegressor, seed: int) -> list[float]:
 
 
 @torch.inference_mode()
-def moved(reg: DensityRegressor, start: Floats, end: Floats) -> float:
-    """Median distance |z - z'| of features; the inputs of every pair are equally far apart."""
-    z, other = (reg.model_.encode(reg.x_scaling_.apply(points)) for points in (start, end))
+def moved(reg: DensityRegressor, points: Floats, step: Floats, *, whitened: bool = False) -> float:
+    """Median distance |z - z'| of features after a step of the inputs, as they are or as the density sees them."""
+    z, other = (reg.model_.encode(reg.x_scaling_.apply(part)) for part in (points, points + step))
+    if whitened:
+        # In standard deviations of the training rows, along the directions in which these vary.
+        (z, _), (other, _) = (reg.model_.density.whitening(part) for part in (z, other))
     return float((z - other).norm(dim=1).median())
 
 

@@ -64,11 +64,11 @@ def test_em_never_lowers_the_penalised_likelihood(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     t = torch.randn(150, 3, generator=generator, dtype=torch.float64) ** 3
     weight = torch.rand(150, generator=generator, dtype=torch.float64) + 0.1
-    mixture = _maximise(t, weight, _k_means(t, weight, 4, generator))
+    mixture = _maximise(t, weight, _k_means(t, weight, 4, generator), 1.0)
     values = [penalised(mixture, t, weight)]
     for _ in range(30):
         log_joint = mixture.log_joint(t)
-        mixture = _maximise(t, weight, log_joint.softmax(1))
+        mixture = _maximise(t, weight, log_joint.softmax(1), 1.0)
         values.append(penalised(mixture, t, weight))
     assert np.diff(values).min() > -1e-8
     assert values[-1] > values[0] + 1
@@ -80,7 +80,7 @@ def test_m_step_is_a_maximum() -> None:
     t = torch.randn(80, 2, generator=generator, dtype=torch.float64)
     weight = torch.rand(80, generator=generator, dtype=torch.float64)
     responsibility = torch.rand(80, 2, generator=generator, dtype=torch.float64).softmax(1)
-    best = _maximise(t, weight, responsibility)
+    best = _maximise(t, weight, responsibility, 1.0)
 
     def expected(mixture: _Mixture) -> float:
         precision = mixture.precision_factor @ mixture.precision_factor.transpose(1, 2)
@@ -99,11 +99,12 @@ def test_integer_weights_equal_repeated_rows_in_the_m_step() -> None:
     t = torch.randn(40, 3, generator=generator, dtype=torch.float64)
     responsibility = torch.randn(40, 2, generator=generator, dtype=torch.float64).softmax(1)
     times = torch.arange(40) % 3
-    weighted = _maximise(t, times.double(), responsibility)
+    weighted = _maximise(t, times.double(), responsibility, 1.0)
     repeated = _maximise(
         t.repeat_interleave(times, dim=0),
         torch.ones(int(times.sum()), dtype=torch.float64),
         responsibility.repeat_interleave(times, dim=0),
+        1.0,
     )
     for one, other in zip(weighted, repeated, strict=True):
         torch.testing.assert_close(one, other)
@@ -142,3 +143,19 @@ def test_few_rows_take_few_components() -> None:
 def test_bad_number_of_components_is_named() -> None:
     with pytest.raises(ValueError, match="components"):
         MixtureDensity(0)
+
+
+def test_tight_clusters_are_not_blurred_and_others_are_not_torn() -> None:
+    """The weaker prior is taken where held-out rows like it better, as where a column has few values."""
+    generator = torch.Generator().manual_seed(0)
+
+    def rows(n: int, width: float) -> torch.Tensor:
+        centers = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        return centers[torch.arange(n) % 4] + width * torch.randn(n, 2, generator=generator)
+
+    tight = MixtureDensity(4).fit(rows(80, 0.005), held_out=rows(80, 0.005))
+    between = torch.tensor([[0.5, 0.5], [0.5, 0.0]])
+    assert (tight.log_prob(rows(40, 0.005)).min() - tight.log_prob(between).max()).item() > 20
+    one = torch.randn(40, 8, generator=generator)
+    density = MixtureDensity(4).fit(one, held_out=torch.randn(40, 8, generator=generator))
+    assert density.log_prob(torch.randn(200, 8, generator=generator)).mean().item() > -16
