@@ -66,13 +66,18 @@ def test_an_ordinary_encoder_loses_an_input_it_does_not_need_and_the_default_doe
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (500, 2))
     y = np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(500)
-    near, far = np.column_stack([X[:100, 0], np.zeros(100)]), np.column_stack([X[:100, 0], np.full(100, 4.0)])
-
-    def widening(with_inputs):
-        regressor = DensityRegressor(with_inputs=with_inputs, epochs=150, random_state=0, verbose=False).fit(X, y)
-        (_, near_std), (_, far_std) = (regressor.predict(rows, return_std=True) for rows in (near, far))
-        return np.median(far_std / near_std)
-
-    collapsed, kept = widening(False), widening(True)
-    assert kept > 2 * collapsed
-    assert kept > 5
+    settings = {"hidden": (32, 32), "epochs": 60, "batch_size": 64, "random_state": 0, "verbose": False}
+    steps = {"needed": [4.0, 0.0], "not needed": [0.0, 4.0]}
+    moved = {}
+    for with_inputs in (False, True):
+        regressor = DensityRegressor(with_inputs=with_inputs, **settings).fit(X, y)
+        z, *others = (
+            regressor.model_.encode(regressor.x_scaling_.apply(X + step)).detach() for step in ([0, 0], *steps.values())
+        )
+        needed, not_needed = ((other - z).norm(dim=1).median().item() for other in others)
+        moved[with_inputs] = not_needed / needed
+    assert moved[False] < 0.5
+    assert moved[True] > 1.3 * moved[False]
+    # And so with the default no far row looks familiar.
+    far = np.array([0.0, 4.0])
+    assert (regressor.familiarity(np.concatenate([X + far, X - far])) < 0.05).all()

@@ -137,7 +137,10 @@ def test_reach_is_long_where_the_mean_holds_outside_and_short_where_it_does_not(
     X = rng.uniform(-2, 2, (600, 1))
     noise = 0.05 * rng.standard_normal(600)
     # The default network is linear beyond its data: right about a line, wrong about a wave.
-    line, wave = (DensityRegressor(**QUICK | {"epochs": 150}).fit(X, y + noise) for y in (X[:, 0], np.sin(4 * X[:, 0])))
+    line, wave = (
+        DensityRegressor(**QUICK | {"epochs": 100, "batch_size": 64}).fit(X, y + noise)
+        for y in (X[:, 0], np.sin(4 * X[:, 0]))
+    )
     assert learnt(line) > 2 * learnt(wave)
 
 
@@ -211,3 +214,24 @@ def test_saved_with_the_model(tmp_path: Any) -> None:
     again = load(regressor.save(tmp_path / "model") or tmp_path / "model")
     assert learnt(again) == learnt(regressor) != TYPICAL_REACH
     np.testing.assert_array_equal(again.predict(10 * X, return_std=True), regressor.predict(10 * X, return_std=True))
+
+
+def test_filling_a_gap_with_rows_shrinks_the_epistemic_part_there_and_leaves_the_noise() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (900, 1))
+    y = X[:, 0] + 0.3 * rng.standard_normal(900)
+    apart = np.abs(X[:, 0]) > 1.5
+    gap, filled = (
+        DensityRegressor(**QUICK | {"epochs": 60, "batch_size": 64}).fit(X[rows], y[rows]).decompose([[0.0]])
+        for rows in (apart, np.ones(900, dtype=bool))
+    )
+    assert filled.epistemic[0] < 0.5 * gap.epistemic[0]
+    assert filled.aleatoric[0] == pytest.approx(gap.aleatoric[0], rel=0.3)
+    assert filled.aleatoric[0] == pytest.approx(0.3, rel=0.3)
+    # Twice as many rows at the same places: it measures a distance, not how many rows there were.
+    twice = (
+        DensityRegressor(**QUICK | {"epochs": 60, "batch_size": 64})
+        .fit(np.tile(X, (2, 1)), np.tile(y, 2))
+        .decompose([[0.0]])
+    )
+    assert twice.aleatoric[0] == pytest.approx(filled.aleatoric[0], rel=0.3)

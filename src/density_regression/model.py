@@ -27,7 +27,9 @@ class Decomposition(NamedTuple):
 class DensityRegression(Network):
     r"""Encoder f, density p(z; alpha) on its features, and a Gaussian head g (`eq:exp`).
 
-    .. math:: z = f(x), \quad \mu = -m e^{-s}, \quad \log \sigma^2 = -(\log 2 + \log \tilde p(z) + s)
+    .. math:: z = f(x), \quad \log \sigma^2 = -(\log 2 + \log \tilde p(z) + s)
+
+    with the mean and the log-precision s from a head that is linear in z.
 
     Until its density is fitted (step 2 of `alg:algorithm`) the model predicts without one, as step 1 trains it.
     Train it with `fit_density_regression`.
