@@ -353,7 +353,7 @@ def _second_order(head: Head, rows: _Rows) -> Iterator[None]:
 
 def _mini_batches(model: DensityRegression, head: Head, stream: Batches) -> Iterator[None]:
     device = next(model.parameters()).device
-    optimizer = torch.optim.Adam(head.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
     while True:
         for batch in stream:
             with torch.no_grad():
