@@ -32,6 +32,10 @@ def test_the_std_grows_outside_but_not_beyond_reason(results: list[CubicResult])
             assert std_at(result, x) < 1500
 
 
+def test_the_learnt_reach_covers_the_curve_outside(results: list[CubicResult]) -> None:
+    assert 0.85 <= np.mean([result.figures["curve coverage outside"] for result in results]) <= 0.99
+
+
 def test_the_noise_is_known_inside(results: list[CubicResult]) -> None:
     """A root mean square std of 3, and an error near it."""
     for result in results:
