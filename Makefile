@@ -27,7 +27,7 @@ demo: install ## the cubic toy: prints a table, writes a figure to demo/
 	$(BIN)/density-regression demo --out demo
 
 test: install lint ## lint, then the tests with coverage, in two processes
-	$(BIN)/pytest -n 2 --dist worksteal --durations=15 --cov --cov-report=term tests/test_sklearn.py tests
+	$(BIN)/pytest -n 2 --dist worksteal --durations=15 --cov --cov-report=term
 
 lint: install ## style, format, types and the order of the layers
 	$(BIN)/ruff check .

@@ -66,8 +66,8 @@ class DensityRegressor(DeepRegressor):
         Epochs over which a running mean of the network's weights reaches; it makes the mean nearly as accurate as an
         ensemble's. 0 for none.
     with_inputs : bool
-        Whether the features of the plain network have its inputs beside them, so that no strange input can look
-        familiar. An encoder of one's own is taken as it is.
+        Whether the features of the plain network have its inputs beside them, so that the density sees also what the
+        network did not need. An encoder of one's own is taken as it is.
     **settings
         What all regressors share (encoder, epochs, random_state and so on): see `DeepRegressor`. Held-out rows also
         serve for the density's levels and for the scale of the variance.
