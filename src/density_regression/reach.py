@@ -35,8 +35,11 @@ HELD_OUT_SHARE: Final = 1 / 5
 """Share of the other rows that a network holds out."""
 
 FEWEST_ROWS: Final = 100
-MOST_ROWS: Final = 800
-"""Of fewer rows nothing is learnt; of more, so many drawn at random."""
+"""Of fewer rows nothing is learnt."""
+
+SAMPLE_SHARE: Final = 1 / 8
+SAMPLE_SIZE: Final = (800, 5000)
+"""Rows drawn at random to learn from: this share of them, but at least and at most so many."""
 
 MOST_JUDGES: Final = 5000
 """Most held-out rows that have a say."""
@@ -134,7 +137,9 @@ def _hide(model: DensityRegression, train: Table, held_out: Table, seed: int) ->
     # Without rows of its own the held-out table is the other once more.
     tables = (train,) if held_out is train else (train, held_out)
     rows = Table(*(torch.cat(parts) for parts in zip(*tables, strict=True)))
-    rows = rows.take(torch.randperm(len(rows.x), generator=generator)[:MOST_ROWS])
+    fewest, most = SAMPLE_SIZE
+    size = min(max(int(SAMPLE_SHARE * len(rows.x)), fewest), most)
+    rows = rows.take(torch.randperm(len(rows.x), generator=generator)[:size])
     assert model.density is not None
     z = model.encode(rows.x.to(next(model.parameters()).device))
     whitened = model.density.whitening(z)[0].cpu()
