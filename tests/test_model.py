@@ -23,8 +23,7 @@ class PerPosition(nn.Module):
 
 def train(model, x, y):
     batches = [(x, y)]
-    features, complete = cache_features(model, batches)
-    assert complete
+    features = cache_features(model, batches)
     model.head.start(*features)
     fit_density(model, features, features)
     refit_head(model, features, features)

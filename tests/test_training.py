@@ -127,7 +127,7 @@ SMALL_DENSITIES: dict[str, Callable[[], Density]] = {
 @pytest.mark.parametrize("density", SMALL_DENSITIES.values(), ids=SMALL_DENSITIES.keys())
 def test_step_two_leaves_encoder_and_head(density: Callable[[], Density]) -> None:
     model = network(density=density())
-    train, held_out = (cache_features(model, batches(*wave(seed=seed)))[0] for seed in (0, 10))
+    train, held_out = (cache_features(model, batches(*wave(seed=seed))) for seed in (0, 10))
     before = state(model)
     assert not model.density.fitted
     fit_density(model, train, held_out)
@@ -138,15 +138,13 @@ def test_step_two_leaves_encoder_and_head(density: Callable[[], Density]) -> Non
     assert after["tempering.reference"] != before["tempering.reference"]
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["second order", "mini-batches"])
 @pytest.mark.parametrize("density", SMALL_DENSITIES.values(), ids=SMALL_DENSITIES.keys())
-def test_step_three_leaves_encoder_density_and_tempering(density: Callable[[], Density], stream: bool) -> None:
+def test_step_three_leaves_encoder_density_and_tempering(density: Callable[[], Density]) -> None:
     model = network(density=density())
-    loader = batches(*wave(), seed=0)
-    train, held_out = cache_features(model, loader)[0], cache_features(model, batches(*wave(seed=10)))[0]
+    train, held_out = (cache_features(model, batches(*wave(seed=seed))) for seed in (0, 10))
     fit_density(model, train, held_out)
     before = state(model)
-    refit_head(model, train, held_out, stream=loader if stream else None)
+    refit_head(model, train, held_out)
     after = state(model)
     for part in ("encoder.", "density.", "tempering."):
         assert_equal(after, before, part)
@@ -156,7 +154,7 @@ def test_step_three_leaves_encoder_density_and_tempering(density: Callable[[], D
 
 def test_step_three_does_without_a_density() -> None:
     model = network(density=None)
-    train, held_out = (cache_features(model, batches(*wave(seed=seed)))[0] for seed in (0, 10))
+    train, held_out = (cache_features(model, batches(*wave(seed=seed))) for seed in (0, 10))
     fit_density(model, train, held_out)
     before = state(model)
     refit_head(model, train, held_out)
@@ -309,23 +307,24 @@ def test_second_order_improves_on_the_start(head: str) -> None:
     assert head_nll(model.head, held_out, log_density) < before - 0.5
 
 
-def test_mini_batches_where_features_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = TrainingOptions(epochs=40, learning_rate=1e-2)
-    train, held_out, test = wave(1000), wave(300, seed=10), wave(500, seed=20)
-    start = network(head="natural")
-    pretrain(start, batches(*train, seed=0), batches(*held_out), options)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_sample_serves_where_features_do_not_fit(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, train, held_out = on_features(head), features(4000), features(seed=1)
+    stream = batches(train.z, train.y, 64)
+    fit_density(model, train, held_out)
+    log_density = model.tempered(held_out.z)
+    start = copy.deepcopy(model.head)
+    before = head_nll(start, held_out, log_density)
     losses = []
-    for limit in (16 * 1000, 16 * 200):
-        monkeypatch.setattr(training, "MAX_CACHED_VALUES", limit)
-        model = network(head="natural")
-        with monkeypatch.context() as patch:
-            unused = "_mini_batches" if limit == 16 * 1000 else "_second_order"
-            patch.setattr(training, unused, lambda *args: pytest.fail("the other way was to be taken"))
-            fit_density_regression(model, batches(*train, seed=0), batches(*held_out), options=options)
-        assert_equal(state(model), state(start), "encoder.")
-        losses.append(nll(model, *test))
-    assert losses[1] == pytest.approx(losses[0], abs=0.05)
-    assert max(losses) < nll(start, *test) - 0.02
+    for limit in (4000, 1000):
+        monkeypatch.setattr(training, "MAX_CACHED_VALUES", model.features * limit)
+        model.head = copy.deepcopy(start)
+        sample = cache_features(model, stream)
+        assert len(sample.z) == limit
+        refit_head(model, sample, held_out)
+        losses.append(head_nll(model.head, held_out, log_density))
+    assert losses[1] == pytest.approx(losses[0], abs=0.02)
+    assert max(losses) < before - 0.5
 
 
 # -- cached features --------------------------------------------------------------------------------------------------
@@ -336,8 +335,7 @@ def test_features_that_fit_are_cached_in_order() -> None:
     weight = torch.linspace(0.1, 1.0, 30)
     model = DensityRegression(nn.Identity(), 2)
     model.train()
-    cached, complete = cache_features(model, batches(x, x[:, :1] + 0.5, 7, weight))
-    assert complete
+    cached = cache_features(model, batches(x, x[:, :1] + 0.5, 7, weight))
     assert not model.training
     assert torch.equal(cached.z, x)
     assert torch.equal(cached.y, x[:, :1] + 0.5)
@@ -349,8 +347,7 @@ def test_features_that_fit_are_cached_in_order() -> None:
 def test_features_that_do_not_fit_are_sampled_uniformly(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "MAX_CACHED_VALUES", 2000)
     x = torch.arange(20_000.0)[:, None]
-    cached, complete = cache_features(DensityRegression(nn.Identity(), 1), batches(x, 2 * x, size, x[:, 0] + 1))
-    assert not complete
+    cached = cache_features(DensityRegression(nn.Identity(), 1), batches(x, 2 * x, size, x[:, 0] + 1))
     assert len(cached.z.unique()) == len(cached.z) == 2000
     assert torch.equal(cached.y, 2 * cached.z)
     assert torch.equal(cached.weight, cached.z[:, 0] + 1)
@@ -366,11 +363,9 @@ def test_exactly_as_many_as_fit_are_all_kept(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(training, "MAX_CACHED_VALUES", 60)
     x = torch.arange(60.0).reshape(30, 2)
     model = DensityRegression(nn.Identity(), 2)
-    cached, complete = cache_features(model, batches(x, x[:, :1], 7))
-    assert complete
+    cached = cache_features(model, batches(x, x[:, :1], 7))
     assert torch.equal(cached.z, x)
-    cached, complete = cache_features(model, batches(*(torch.cat([part, part[:1]]) for part in (x, x[:, :1])), 7))
-    assert not complete
+    cached = cache_features(model, batches(*(torch.cat([part, part[:1]]) for part in (x, x[:, :1])), 7))
     assert len(cached.z) == 30
 
 
@@ -379,9 +374,8 @@ def test_one_row_is_cached_for_each_position(shape: tuple[int, ...]) -> None:
     x = torch.randn(6, 2, *shape, generator=generator())
     y = torch.randn(6, 3, *shape, generator=generator(1))
     weight = torch.arange(6.0)
-    cached, complete = cache_features(DensityRegression(nn.Identity(), 2, targets=3), batches(x, y, 4, weight))
+    cached = cache_features(DensityRegression(nn.Identity(), 2, targets=3), batches(x, y, 4, weight))
     places = list(np.ndindex(*shape))
-    assert complete
     assert torch.equal(cached.z, torch.stack([x[(row, slice(None), *at)] for row in range(6) for at in places]))
     assert torch.equal(cached.y, torch.stack([y[(row, slice(None), *at)] for row in range(6) for at in places]))
     assert torch.equal(cached.weight, torch.stack([weight[row] for row in range(6) for _ in places]))

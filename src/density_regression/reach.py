@@ -179,7 +179,7 @@ class _Judge:
         assert model.density is not None
         self.parts: list[tuple[Features, Tensor]] = []
         for table in (held_out, judging):
-            features = cache_features(model, table.batches(len(table.x)))[0]
+            features = cache_features(model, table.batches(len(table.x)))
             self.parts.append((features, model.density(features.z)))
 
     @torch.no_grad()

@@ -113,8 +113,8 @@ def fit_density_regression(
         if isinstance(train, TensorBatches):
             # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
             train.rewind()
-        features, complete = cache_features(model, train)
-        held = cache_features(model, held_out)[0] if held_out is not None else features
+        features = cache_features(model, train)
+        held = cache_features(model, held_out) if held_out is not None else features
         if done < 1 and pretrained:
             model.head.start(*features)
         with timed(report, "fit_density"):
@@ -124,7 +124,7 @@ def fit_density_regression(
                 progress.advance()
                 checkpoints.save(2, model.state_dict())
         with timed(report, "refit_head"):
-            refit_head(model, features, held, progress, stream=None if complete else train)
+            refit_head(model, features, held, progress)
             checkpoints.save(3, model.state_dict())
     return report
 
@@ -159,12 +159,11 @@ def fit_density_regressions_together(
     for model, own, held, seed in zip(models, trains, held_outs, seeds, strict=True):
         model.eval()
         own.rewind()
-        features, complete = cache_features(model, own)
-        held_features = cache_features(model, held)[0]
+        features, held_features = cache_features(model, own), cache_features(model, held)
         with timed(report, "fit_density"):
             fit_density(model, features, held_features, seed=seed)
         with timed(report, "refit_head"):
-            refit_head(model, features, held_features, stream=None if complete else own, rounds=REFIT_ROUNDS * refit)
+            refit_head(model, features, held_features, rounds=REFIT_ROUNDS * refit)
     return [TrainingReport(report.shared(len(models)).seconds, own) for own in losses]
 
 
@@ -205,14 +204,13 @@ def refit_head(
     held_out: Features,
     progress: StepProgress | None = None,
     *,
-    stream: Batches | None = None,
     rounds: int = REFIT_ROUNDS,
 ) -> None:
     """Step 3: the head again, with the density in place (`method:2nd-optimization`); the rest stays as it is.
 
-    Full-batch L-BFGS on cached features; where they do not fit in memory, Adam on mini-batches from `stream`. The
-    round with the best held-out loss is kept, the start among them: what the head learnt in step 1 is good unless
-    the held-out rows say otherwise. Its log-precision is then bounded, and its offset fitted.
+    Full-batch L-BFGS on cached features. The round with the best held-out loss is kept, the start among them: what
+    the head learnt in step 1 is good unless the held-out rows say otherwise. Its log-precision is then bounded, and
+    its offset fitted.
     """
     progress = progress or StepProgress(visible=False)
     progress.step("3/3 head", rounds)
@@ -223,10 +221,9 @@ def refit_head(
     if rows.log_density is not None:
         # The density's level goes into the offset: as a change of s it would overflow the natural mean.
         head.offset.fill_(-(rows.features.weight @ rows.log_density) / rows.features.weight.sum())
-    refits = _second_order(head, rows) if stream is None else _mini_batches(model, head, stream)
     best, best_loss = _finished(head, rows, held)
     waited = 0
-    for _ in islice(refits, rounds):
+    for _ in islice(_second_order(head, rows), rounds):
         candidate, loss = _finished(head, rows, held)
         progress.advance(loss)
         if loss < best_loss:
@@ -243,11 +240,11 @@ def refit_head(
 
 
 @torch.no_grad()
-def cache_features(model: DensityRegression, batches: Batches) -> tuple[Features, bool]:
+def cache_features(model: DensityRegression, batches: Batches) -> Features:
     """Run the encoder once over the data.
 
-    Returns features of all rows and positions, and True; or, if they are more than `MAX_CACHED_VALUES`, those of a
-    uniform sample of them, and False.
+    Returns features of all rows and positions, in order; or, if they are more than `MAX_CACHED_VALUES`, those of a
+    uniform sample of them.
     """
     model.eval()
     limit = max(MAX_CACHED_VALUES // model.features, 1)
@@ -255,7 +252,7 @@ def cache_features(model: DensityRegression, batches: Batches) -> tuple[Features
     generator = torch.Generator().manual_seed(0)
     kept: list[Features] = []
     keys: list[Tensor] = []
-    count, complete = 0, True
+    count = 0
     for batch in batches:
         part = model.flat(*on_device(batch, device))
         kept.append(part)
@@ -263,10 +260,10 @@ def cache_features(model: DensityRegression, batches: Batches) -> tuple[Features
         count += len(part.z)
         if count > 2 * limit:
             # Rows with the smallest keys are a uniform sample of all so far, whatever the order they came in.
-            kept, keys, count, complete = *_smallest(kept, keys, limit), limit, False
+            kept, keys, count = *_smallest(kept, keys, limit), limit
     if count > limit:
-        kept, keys, complete = *_smallest(kept, keys, limit), False
-    return Features(*(torch.cat(parts) for parts in zip(*kept, strict=True))), complete
+        kept, keys = _smallest(kept, keys, limit)
+    return Features(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
 
 
 def mean_loss(moments: Moments, rows: Features) -> Tensor:
@@ -348,20 +345,6 @@ def _second_order(head: Head, rows: _Rows) -> Iterator[None]:
 
     while True:
         optimizer.step(closure)
-        yield
-
-
-def _mini_batches(model: DensityRegression, head: Head, stream: Batches) -> Iterator[None]:
-    device = next(model.parameters()).device
-    optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
-    while True:
-        for batch in stream:
-            with torch.no_grad():
-                part = model.flat(*on_device(batch, device))
-                rows = _Rows(part, model.tempered(part.z)).double()
-            optimizer.zero_grad()
-            rows.loss(head).backward()
-            optimizer.step()
         yield
 
 
