@@ -53,7 +53,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no averaging": {"average": 0.0},
     "inputs not beside the features": {"with_inputs": False},
     "residual network": {"encoder": residual},
-    "residual network, spectral norm": {"encoder": distance_preserving},
+    "residual network with spectral norm": {"encoder": distance_preserving},
     "reach not learnt": {"tempering": RobustTempering(reach=3.0)},
     "exponent 1": {"tempering": RobustTempering(1.0)},
     "exponent 3": {"tempering": RobustTempering(3.0)},
