@@ -173,6 +173,9 @@ def can_train(together: nn.Module, batches: Batches) -> bool:
     batch = next(iter(batches), None)
     if batch is None:
         return True
+    if len(batch) > 2 and batch[2].ndim > 2:
+        # Weights of positions: (batch, ...) of one network cannot be told from (M, batch) of several.
+        return False
     device = next(together.parameters()).device
     try:
         with torch.random.fork_rng():

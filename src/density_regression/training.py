@@ -255,12 +255,17 @@ def cache_features(model: DensityRegression, batches: Batches) -> Features:
     count = 0
     for batch in batches:
         part = model.flat(*on_device(batch, device))
+        if part.weight.min() <= 0:
+            # Positions without a target, of which an image may have most.
+            part = Features(*(values[part.weight > 0] for values in part))
         kept.append(part)
         keys.append(torch.rand(len(part.z), generator=generator).to(device))
         count += len(part.z)
         if count > 2 * limit:
             # Rows with the smallest keys are a uniform sample of all so far, whatever the order they came in.
             kept, keys, count = *_smallest(kept, keys, limit), limit
+    if count == 0:
+        raise ValueError("The batches have no rows, or none with weight.")
     if count > limit:
         kept, keys = _smallest(kept, keys, limit)
     return Features(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
