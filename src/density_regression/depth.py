@@ -106,6 +106,12 @@ class DepthBatches:
         for x, y, weight in self._held_batches(*self._held) if self._held is not None else self._loader or ():
             yield x, (y - self.center) / self.scale, weight
 
+    def rewind(self) -> None:
+        """Begin the sequence of shuffles and variations anew."""
+        if self._generator is not None:
+            self._generator.manual_seed(self._generator.initial_seed())
+            torch.manual_seed(self._generator.initial_seed())
+
     def _held_batches(self, images: Tensor, depths: Tensor) -> Iterator[tuple[Tensor, ...]]:
         order = torch.arange(len(images))
         if self._generator is not None:
@@ -243,7 +249,10 @@ class DepthRegressor:
         """Hold some of the images out, and scale depth by the others: batches to train on, and held-out ones."""
         if len(pairs) < 3:
             raise ValueError(f"At least 3 images are needed, one of them held out; {pairs.folder} has {len(pairs)}.")
-        kept, aside = split_rows(len(pairs), self.validation_fraction, self.random_state)
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}.")
+        fraction = max(self.validation_fraction, 1 / len(pairs))
+        kept, aside = split_rows(len(pairs), fraction, self.random_state)
         self.center_, self.scale_ = _depth_scaling(pairs.subset(kept))
         train = self._batches(pairs.subset(kept, augment=True), seed=self.random_state)
         return train, self._batches(pairs.subset(aside, augment=False))
@@ -267,6 +276,7 @@ class DepthRegressor:
 
     def predict(self, images: Tensor | NDArray[Any]) -> DepthMaps:
         """Depth of every pixel of images (n, 3, h, w) or (3, h, w), uint8 or from 0 to 1; of any size."""
+        self._check_fitted()
         x = as_images(images)
         device = next(self.model_.parameters()).device
         parts = []
@@ -279,8 +289,7 @@ class DepthRegressor:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted model to a folder (safetensors and JSON), whole or not at all."""
-        if not hasattr(self, "model_"):
-            raise ValueError("This model is not fitted yet: call fit first.")
+        self._check_fitted()
         config = {
             "estimator": type(self).__name__,
             "version": version("density-regression"),
@@ -325,6 +334,10 @@ class DepthRegressor:
             folder, self.center_, self.scale_, self.batch_size, seed=seed, device=device, workers=workers
         )
 
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise ValueError("This model is not fitted yet: call fit first.")
+
     def _params(self) -> dict[str, Any]:
         """Settings that say what the model is, not where it was made."""
         apart = ("device", "checkpoint_dir", "verbose", "workers", "compile", "precision")
@@ -363,11 +376,18 @@ def as_images(images: Tensor | NDArray[Any]) -> Tensor:
 
 
 def _varied(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Images (n, 3, h, w) and depths (n, 1, h, w), each mirrored or not, of other brightness and contrast."""
-    mirrored, brightness, contrast = torch.rand(3, len(x), 1, 1, 1).to(x.device)
+    """Images (n, 3, h, w) and depths (n, 1, h, w), cut, mirrored or not, of other colours and contrast.
+
+    An eighth is cut off at random, from all images of a batch at one place, so that they stay of one size.
+    """
+    height, width = (side - side // 8 for side in x.shape[2:])
+    top, left = (int(torch.randint(side // 8 + 1, ())) for side in x.shape[2:])
+    x, y = (part[..., top : top + height, left : left + width] for part in (x, y))
+    mirrored, contrast = torch.rand(2, len(x), 1, 1, 1).to(x.device)
+    colours = torch.rand(len(x), x.shape[1], 1, 1).to(x.device)
     x, y = (torch.where(mirrored < 0.5, part.flip(-1), part) for part in (x, y))
     mean = x.mean((1, 2, 3), keepdim=True)
-    return ((0.8 + 0.4 * brightness) * (mean + (0.8 + 0.4 * contrast) * (x - mean))).clamp(0, 1), y
+    return ((0.8 + 0.4 * colours) * (mean + (0.8 + 0.4 * contrast) * (x - mean))).clamp(0, 1), y
 
 
 class _Images:

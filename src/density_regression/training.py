@@ -110,9 +110,8 @@ def fit_density_regression(
                 checkpoints.save(1, model.state_dict())
         if done == 3:
             return report
-        if isinstance(train, TensorBatches):
-            # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
-            train.rewind()
+        # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
+        getattr(train, "rewind", lambda: None)()
         features = cache_features(model, train)
         held = cache_features(model, held_out) if held_out is not None else features
         if done < 1 and pretrained:

@@ -93,7 +93,7 @@ class DepthFolder(Dataset[tuple[Tensor, Tensor, Tensor]]):
         Folder that holds ``rgb`` and ``depth``. `read_depth` says how a depth map is coded.
     augment : bool, default=False
         Vary each image whenever it is asked for: mirrored or not, cut at a random place if there is a `crop`,
-        brightness and contrast scaled by 0.8 to 1.2. The draws are from torch's global generator.
+        each colour and the contrast scaled by 0.8 to 1.2. The draws are from torch's global generator.
     crop : (int, int), optional
         Height and width to cut images to, from their centre unless `augment`. Images of several sizes need it.
     cache : bool, default=True
@@ -334,10 +334,10 @@ def _draw(largest: int) -> int:
 
 
 def _vary(x: Tensor) -> Tensor:
-    """Change the brightness and the contrast of an image a little."""
-    brightness, contrast = torch.empty(2).uniform_(0.8, 1.2)
+    """Change the colours and the contrast of an image a little."""
+    red, green, blue, contrast = torch.empty(4).uniform_(0.8, 1.2)
     mean = x.mean()
-    return torch.clamp(brightness * (mean + contrast * (x - mean)), 0, 1)
+    return torch.clamp(torch.stack([red, green, blue])[:, None, None] * (mean + contrast * (x - mean)), 0, 1)
 
 
 class _Box(NamedTuple):

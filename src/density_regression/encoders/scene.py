@@ -41,7 +41,7 @@ class Patches(FittedModule):
     bias: Tensor
 
     def __init__(
-        self, channels: int = 3, filters: int = 64, scales: Sequence[int] = (1, 2, 4), *, seed: int = 0
+        self, channels: int = 3, filters: int = 128, scales: Sequence[int] = (1, 2, 4), *, seed: int = 0
     ) -> None:
         super().__init__()
         self.channels = channels
@@ -96,11 +96,12 @@ class WithScene(nn.Module):
         Directions of that description that the density looks at.
     """
 
-    def __init__(self, encoder: nn.Module, patches: Patches, max_dims: int = 32) -> None:
+    def __init__(self, encoder: nn.Module, patches: Patches, max_dims: int = 64) -> None:
         super().__init__()
         self.encoder = encoder
         self.patches = patches
-        self.density = GaussianDensity(max_dims=max_dims)
+        # Directions of little variance tell most: there images of one kind agree.
+        self.density = GaussianDensity(max_dims=max_dims, variance=0.9999)
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, d + 1, h, w) of images (n, c, h, w)."""
@@ -123,5 +124,9 @@ class WithScene(nn.Module):
 
 
 def _shrunk(x: Tensor, scale: int) -> Tensor:
+    below, right = (max(3 * scale - side, 0) for side in x.shape[-2:])
+    if below or right:
+        # Smaller than one patch.
+        x = F.pad(x, (0, right, 0, below), mode="replicate")
     # Around zero: a patch is then told by its pattern and not only by its brightness.
     return (F.avg_pool2d(x, scale) if scale > 1 else x) - 0.5

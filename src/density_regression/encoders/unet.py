@@ -44,8 +44,7 @@ class UNet(nn.Module):
         widths = [width * 2**level for level in range(levels + 1)]
         drops = [dropout if level >= levels - 1 else 0.0 for level in range(levels + 1)]
         self.down = nn.ModuleList(
-            _block(before, after, drop)
-            for before, after, drop in zip([channels, *widths], widths, drops, strict=False)
+            _block(before, after, drop) for before, after, drop in zip([channels, *widths], widths, drops, strict=False)
         )
         self.rise = nn.ModuleList(nn.ConvTranspose2d(2 * after, after, 2, stride=2) for after in widths[:-1])
         self.up = nn.ModuleList(_block(2 * after, after, drop) for after, drop in zip(widths, drops[:-1], strict=False))

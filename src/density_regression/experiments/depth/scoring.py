@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -40,22 +40,21 @@ class Pixels(NamedTuple):
     image_score: Floats | None
 
 
+@torch.inference_mode()
 def predict(trained: Trained, batches: Iterator[tuple[Tensor, Tensor]]) -> Pixels:
     """Predict batches of images (n, 3, h, w) with depths (n, h, w) in metres, zero where unknown."""
-    parts: list[list[Tensor]] = [[], [], [], []]
+    parts: list[tuple[Tensor, ...]] = []
     scores: list[Tensor] = []
     for x, depth in batches:
-        with torch.inference_mode():
-            mean, std = metres(trained.model, x, trained.center, trained.scale)
-            known = depth > 0
-            for part, values in zip(parts, (depth[known], mean[known], std[known], std.mean((1, 2))), strict=True):
-                part.append(values.cpu())
-            if isinstance(trained.model, DensityRegression):
-                scores.append(trained.model.log_density(x).mean((1, 2)).cpu())
-    truth, mean, std, image_std = (torch.cat(part).double().numpy() for part in parts)
-    chosen = np.random.default_rng(0).permutation(len(truth))[:MOST_PIXELS]
-    image_score = torch.cat(scores).double().numpy() if scores else None
-    return Pixels(truth[chosen], mean[chosen], std[chosen], image_std, image_score)
+        mean, std = metres(trained.model, x, trained.center, trained.scale)
+        known = depth > 0
+        parts.append((depth[known], mean[known], std[known], std.mean((1, 2))))
+        if isinstance(trained.model, DensityRegression):
+            scores.append(trained.model.log_density(x).mean((1, 2)))
+    *pixels, image_std = (_numbers(part) for part in zip(*parts, strict=True))
+    chosen = np.random.default_rng(0).permutation(len(pixels[0]))[:MOST_PIXELS]
+    truth, mean_of, std_of = (values[chosen] for values in pixels)
+    return Pixels(truth, mean_of, std_of, image_std, _numbers(scores) if scores else None)
 
 
 def held_out_scale(pixels: Pixels) -> float:
@@ -90,6 +89,11 @@ def score(pixels: Pixels, scale: float, target_sd: float) -> dict[str, Any]:
         "image_std": _rounded(pixels.image_std),
         "image_score": None if pixels.image_score is None else _rounded(pixels.image_score),
     }
+
+
+def _numbers(parts: Sequence[Tensor]) -> Floats:
+    values: Floats = torch.cat(list(parts)).double().cpu().numpy()
+    return values
 
 
 def _rounded(values: Floats) -> list[float]:
