@@ -64,3 +64,38 @@ def test_an_estimator_hands_it_on(friedman: tuple[np.ndarray, np.ndarray]) -> No
     assert averaged.score(*friedman) > 0.8
     with pytest.raises(ValueError, match="average"):
         DensityRegressor(average=-1.0).fit(*friedman)
+
+
+class _Normalised(nn.Module):
+    """A quadratic loss behind batch norm, and the running statistics after each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2, dtype=torch.float64)
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        loss = (self.norm(x) - y).square().mean()
+        if self.training:
+            self.seen.append((self.running("mean"), self.running("var")))
+        return loss
+
+    def running(self, name: str) -> Tensor:
+        return self.norm.get_buffer(f"running_{name}").clone()
+
+
+def test_the_statistics_of_batch_norm_are_averaged_too() -> None:
+    x = 5 + 2 * torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    batches = TensorBatches(x, 0.1 * x, torch.ones(40, dtype=torch.float64), 10)
+    model = _Normalised()
+    mean = [model.running("mean"), model.running("var")]
+    history = optimise(model, batches, None, TrainingOptions(epochs=6, learning_rate=0.05, average=2.0, patience=None))
+    # The last epoch is the one that is kept.
+    assert history[-1] == min(history)
+    for step, values in enumerate(model.seen, start=1):
+        share = max(1 / 8, 9 / (step + 9))
+        mean = [(1 - share) * old + share * new for old, new in zip(mean, values, strict=True)]
+    torch.testing.assert_close(model.running("mean"), mean[0])
+    torch.testing.assert_close(model.running("var"), mean[1])
+    assert not torch.allclose(model.running("mean"), model.seen[-1][0])
+    assert model.norm.num_batches_tracked == 24

@@ -373,7 +373,7 @@ def test_exactly_as_many_as_fit_are_all_kept(monkeypatch: pytest.MonkeyPatch) ->
 def test_one_row_is_cached_for_each_position(shape: tuple[int, ...]) -> None:
     x = torch.randn(6, 2, *shape, generator=generator())
     y = torch.randn(6, 3, *shape, generator=generator(1))
-    weight = torch.arange(6.0)
+    weight = torch.arange(1.0, 7.0)
     cached = cache_features(DensityRegression(nn.Identity(), 2, targets=3), batches(x, y, 4, weight))
     places = list(np.ndindex(*shape))
     assert torch.equal(cached.z, torch.stack([x[(row, slice(None), *at)] for row in range(6) for at in places]))

@@ -50,7 +50,7 @@ class Head(nn.Module, ABC):
     Parameters
     ----------
     features : int
-        Width D of z.
+        Width D of z. Of wider features the first D are read: what follows is for the density alone.
     targets : int
         Number k of targets.
     """
@@ -134,7 +134,7 @@ class Head(nn.Module, ABC):
     def start(self, z: Tensor, y: Tensor, weight: Tensor) -> None:
         """Begin at the ridge regression of `y` (n, k) on `z` (n, D), with one variance for all rows."""
         self.release()
-        design = torch.cat([z, torch.ones_like(z[:, :1])], 1).double()
+        design = torch.cat([self._own(z), torch.ones_like(z[:, :1])], 1).double()
         weighted = design * weight[:, None].double()
         gram = weighted.T @ design
         ridge = 1e-4 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
@@ -154,8 +154,11 @@ class Head(nn.Module, ABC):
 
     def _linear(self, z: Tensor) -> tuple[Tensor, Tensor]:
         # Under autocast the product is in half precision; the exponentials that follow need more.
-        location, s = self.linear(z).to(self.linear.weight.dtype).chunk(2, dim=-1)
+        location, s = self.linear(self._own(z)).to(self.linear.weight.dtype).chunk(2, dim=-1)
         return location, s
+
+    def _own(self, z: Tensor) -> Tensor:
+        return z if z.shape[-1] == self.features else z[..., : self.features]
 
     @abstractmethod
     def _mean(self, location: Tensor, s: Tensor) -> Tensor:

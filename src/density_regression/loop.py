@@ -57,8 +57,8 @@ class TrainingOptions:
         Stop step 1 after this many epochs without a better held-out loss; None never stops early. The best weights
         are kept in any case.
     average : float
-        Epochs over which a running mean of the weights reaches; it is the mean that is judged and kept. 0 for none.
-        Running statistics, as of batch norm, are not averaged.
+        Epochs over which a running mean of the weights, and of the statistics of batch norm, reaches; it is the mean
+        that is judged and kept. 0 for none.
     gradient_clip : float
         Largest norm of a gradient.
     device : str
@@ -266,7 +266,7 @@ def _optimise(
 
 
 class _Average:
-    """A running mean of a module's weights over about so many `steps`; with 0, the weights themselves."""
+    """A running mean of weights and running statistics over about so many `steps`; with 0, they themselves."""
 
     def __init__(self, module: nn.Module, steps: float) -> None:
         self._steps = steps
@@ -274,6 +274,7 @@ class _Average:
         self._weights: list[Tensor] = []
         if steps > 0:
             self._weights = [weight for weight in module.parameters() if weight.requires_grad]
+            self._weights += [value for value in _running_statistics(module) if value.is_floating_point()]
         self._mean = [weight.detach().clone() for weight in self._weights]
 
     @torch.no_grad()
@@ -298,6 +299,12 @@ class _Average:
     @torch.no_grad()
     def _write(self, values: list[Tensor]) -> None:
         torch._foreach_copy_(self._weights, values)
+
+
+def _running_statistics(module: nn.Module) -> Iterator[Tensor]:
+    for part in module.modules():
+        if getattr(part, "track_running_stats", False):
+            yield from part.buffers(recurse=False)
 
 
 def _until_stopped(losses: list[float], patience: int | None) -> list[float]:
@@ -357,8 +364,12 @@ def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> T
     total, count = torch.zeros((), device=device), torch.zeros((), device=device)
     for batch in batches:
         x, y, weight = on_device(batch, device)
-        total = total + objective(x, y, weight) * weight.sum(-1)
-        count = count + weight.sum(-1)
+        loss = objective(x, y, weight)
+        # A loss for each member of an ensemble: its batch may be shared, or one of M.
+        each = loss.ndim > 0 and weight.ndim > 1 and len(weight) == len(loss)
+        rows = weight.flatten(1).sum(1) if each else weight.sum()
+        total = total + loss * rows
+        count = count + rows
     if not (count > 0).all():
         raise ValueError("The batches in held_out have no rows, or rows without weight; give some, or None.")
     return total / count

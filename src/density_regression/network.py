@@ -12,7 +12,7 @@ from torch.distributions import Normal
 from density_regression._numeric import tame
 from density_regression.head import Moments
 
-__all__ = ["Features", "Network", "Predictor", "weighted_mean"]
+__all__ = ["Features", "Network", "Predictor", "position_weights", "weighted_mean"]
 
 
 class Features(NamedTuple):
@@ -97,9 +97,7 @@ class Network(Predictor):
         expected = (len(z), self.targets, *z.shape[2:])
         if y.shape != expected:
             raise ValueError(f"Targets have shape {tuple(y.shape)}, the model predicts {expected}.")
-        if z.ndim == 2:
-            return Features(z, y, weight)
-        return Features(self.rows(z), self.rows(y), weight.repeat_interleave(z.shape[2:].numel()))
+        return Features(self.rows(z), self.rows(y), position_weights(weight, y))
 
     @staticmethod
     def rows(values: Tensor) -> Tensor:
@@ -110,6 +108,19 @@ class Network(Predictor):
     def positions(rows: Tensor, like: Tensor) -> Tensor:
         """From (n, d) back to (batch, d, ...), positions as in `like`."""
         return rows if like.ndim == 2 else rows.unflatten(0, (like.shape[0], *like.shape[2:])).movedim(-1, 1)
+
+
+def position_weights(weight: Tensor, y: Tensor) -> Tensor:
+    """Weights (n,), one for every position, of a batch with targets `y` (batch, k, ...).
+
+    Given are those of whole samples, (batch,), or of their positions, (batch, ...): zero where a target is missing.
+    """
+    if weight.shape == y.shape[:1]:
+        return weight.repeat_interleave(y.shape[2:].numel()) if y.ndim > 2 else weight
+    expected = (len(y), *y.shape[2:])
+    if weight.shape != expected:
+        raise ValueError(f"Weights have shape {tuple(weight.shape)}, expected {expected[:1]} or {expected}.")
+    return weight.flatten()
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:

@@ -173,6 +173,9 @@ def can_train(together: nn.Module, batches: Batches) -> bool:
     batch = next(iter(batches), None)
     if batch is None:
         return True
+    if len(batch) > 2 and batch[2].ndim > 1 and batch[2].shape[:2] != batch[1].shape[:2]:
+        # Weights of positions, (batch, ...), would be taken for those of several networks, (M, batch).
+        return False
     device = next(together.parameters()).device
     try:
         with torch.random.fork_rng():

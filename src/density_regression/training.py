@@ -110,9 +110,8 @@ def fit_density_regression(
                 checkpoints.save(1, model.state_dict())
         if done == 3:
             return report
-        if isinstance(train, TensorBatches):
-            # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
-            train.rewind()
+        # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
+        getattr(train, "rewind", lambda: None)()
         features = cache_features(model, train)
         held = cache_features(model, held_out) if held_out is not None else features
         if done < 1 and pretrained:
@@ -255,12 +254,17 @@ def cache_features(model: DensityRegression, batches: Batches) -> Features:
     count = 0
     for batch in batches:
         part = model.flat(*on_device(batch, device))
+        if part.weight.min() <= 0:
+            # Positions without a target, of which an image may have most.
+            part = Features(*(values[part.weight > 0] for values in part))
         kept.append(part)
         keys.append(torch.rand(len(part.z), generator=generator).to(device))
         count += len(part.z)
         if count > 2 * limit:
             # Rows with the smallest keys are a uniform sample of all so far, whatever the order they came in.
             kept, keys, count = *_smallest(kept, keys, limit), limit
+    if count == 0:
+        raise ValueError("The batches have no rows, or none with weight.")
     if count > limit:
         kept, keys = _smallest(kept, keys, limit)
     return Features(*(torch.cat(parts) for parts in zip(*kept, strict=True)))

@@ -1,5 +1,7 @@
 """Five panels of a depth map: what each shows, what is blank, which scales are shared."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -130,3 +132,77 @@ def test_bad_panels(figure: Figure) -> None:
     for image in (IMAGE - 0.5, IMAGE * 255, (IMAGE * 1000).astype(int), IMAGE * np.nan):
         with pytest.raises(ValueError, match="image must hold integers from 0 to 255 or floats from 0 to 1"):
             plots.depth_panels(axes, image, TRUTH, PREDICTION, UNCERTAINTY)
+
+
+class TestRows:
+    ROW = plots.DepthRow(IMAGE, TRUTH, PREDICTION, UNCERTAINTY, "a")
+
+    def test_columns_and_shared_scales(self, figure: Figure) -> None:
+        sparse = np.where(TRUTH > 30, TRUTH, 0)
+        other = self.ROW._replace(truth=sparse, std=2 * UNCERTAINTY, label="b")
+        plots.plot_depth_panel([self.ROW, other], figure)
+        images = shown(figure)
+        assert len(figure.axes) == 2 * 5 + 2
+        assert [ax.get_title() for ax in figure.axes[:5]] == [
+            "image",
+            "truth (grey: unknown)",
+            "prediction",
+            "absolute error",
+            "uncertainty",
+        ]
+        assert [figure.axes[i].get_ylabel() for i in (0, 5)] == ["a", "b"]
+        assert all(len(ax.get_xticks()) == len(ax.get_yticks()) == 0 for ax in figure.axes[:10])
+        maps = {ax: ax.images[0] for ax in figure.axes[:10]}
+        scales = [maps[ax].get_clim() for ax in figure.axes[:10]]
+        assert len({scales[i] for i in (1, 2, 6, 7)}) == len({scales[i] for i in (3, 4, 8, 9)}) == 1
+        assert scales[3][0] == 0
+        assert len(images) == 10
+        np.testing.assert_array_equal(maps[figure.axes[6]].get_array().mask, sparse == 0)
+        np.testing.assert_array_equal(maps[figure.axes[8]].get_array().mask, sparse == 0)
+        assert [ax.get_xlabel() for ax in figure.axes[10:]] == [
+            "truth and prediction (m)",
+            "absolute error and uncertainty (m)",
+        ]
+
+    def test_rows_far_apart_get_a_logarithm(self, figure: Figure) -> None:
+        far = self.ROW._replace(std=100 * UNCERTAINTY)
+        plots.plot_depth_panel([self.ROW._replace(mean=TRUTH), far], figure)
+        images = shown(figure)
+        assert type(images[4].norm).__name__ == "LogNorm"
+        assert type(images[2].norm).__name__ == "Normalize"
+        # An error of zero is drawn like any that is below the scale, and not like a missing one.
+        assert not np.ma.getmaskarray(images[3].get_array()).any()
+        low, high = images[4].get_clim()
+        assert 0 < low < UNCERTAINTY.min()
+        assert 150 < high <= 200
+
+    def test_without_truth(self, figure: Figure) -> None:
+        plots.plot_depth_panel([self.ROW._replace(truth=None)], figure)
+        assert [ax.get_title() for ax in figure.axes[:3]] == ["image", "prediction", "uncertainty"]
+        assert [ax.get_xlabel() for ax in figure.axes[3:]] == ["prediction (m)", "uncertainty (m)"]
+        assert len(shown(figure)) == 3
+
+    def test_truth_of_some(self, figure: Figure) -> None:
+        plots.plot_depth_panel([self.ROW, self.ROW._replace(truth=None)], figure)
+        assert len(shown(figure)) == 8
+
+    def test_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "new" / "panel.png"
+        tall = plots.DepthRow(IMAGE.swapaxes(0, 1), TRUTH.T, PREDICTION.T, UNCERTAINTY.T)
+        plots.plot_depth_panel([self.ROW, tall], str(path))
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert [file.name for file in path.parent.iterdir()] == ["panel.png"]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"std": UNCERTAINTY.T}, "one shape"),
+            ({"mean": PREDICTION[None]}, "one shape"),
+            ({"image": IMAGE[..., 0]}, "image must have shape"),
+        ],
+    )
+    def test_bad_rows(self, figure: Figure, change: dict[str, np.ndarray], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            plots.plot_depth_panel([self.ROW._replace(**change)], figure)
+        with pytest.raises(ValueError, match="rows is empty"):
+            plots.plot_depth_panel([], figure)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll
 from density_regression.baselines.sampled import SampledBaseline, mixture_moments
 from density_regression.head import Moments
-from density_regression.network import weighted_mean
+from density_regression.network import position_weights, weighted_mean
 
 __all__ = ["Draws", "RandomNetwork", "current_draws", "with_replaced"]
 
@@ -119,7 +119,7 @@ class RandomNetwork(SampledBaseline, GaussianNetwork):
         if y.shape != mean.shape:
             raise ValueError(f"Targets have shape {tuple(y.shape)}, the model predicts {tuple(mean.shape)}.")
         losses = gaussian_nll(Moments(self.rows(mean), self.rows(log_std)), self.rows(y))
-        return weighted_mean(losses, weight.repeat_interleave(y.shape[2:].numel()))
+        return weighted_mean(losses, position_weights(weight, y))
 
     def _drawn_moments(self, x: Tensor, count: int) -> Moments:
         # A seed for each network: how many are computed at once then changes nothing.

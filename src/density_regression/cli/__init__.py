@@ -9,6 +9,8 @@ import typer
 
 from density_regression.cli.bench import bench
 from density_regression.cli.demo import demo
+from density_regression.cli.fit import fit
+from density_regression.cli.predict import predict
 from density_regression.cli.report import report
 
 __all__ = ["app"]
@@ -37,5 +39,5 @@ def main(
     """Deep regression with an honest predictive distribution in one forward pass."""
 
 
-for command in (demo, bench, report):
+for command in (demo, fit, predict, bench, report):
     app.command()(command)

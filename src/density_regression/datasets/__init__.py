@@ -13,13 +13,29 @@ __all__ = [
     "load_weather",
     "load_wine_shift",
     "make_cubic",
+    "make_scenes",
+    "read_depth",
+    "read_image",
     "standard_splits",
     "tail_splits",
+    "write_depth",
 ]
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from density_regression.datasets.cubic import make_cubic
-from density_regression.datasets.depth import DepthFolder
 from density_regression.datasets.shift import Rows, ShiftData, ShiftSplit, gap_splits, load_wine_shift, tail_splits
 from density_regression.datasets.stations import load_stations
 from density_regression.datasets.uci import UCI_NAMES, UCIDataset, load_uci, standard_splits
 from density_regression.datasets.weather import load_weather
+
+if TYPE_CHECKING:
+    from density_regression.datasets.depth import DepthFolder, make_scenes, read_depth, read_image, write_depth
+
+
+def __getattr__(name: str) -> Any:
+    # Late, on first use: depth alone needs torch, which takes seconds to import.
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.depth"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

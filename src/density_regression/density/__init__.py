@@ -11,6 +11,7 @@ from density_regression.density.gaussian import GaussianDensity
 from density_regression.density.kernel import KernelDensity
 from density_regression.density.mixture import MixtureDensity
 from density_regression.density.radial import RadialFlowDensity
+from density_regression.density.scene import SceneDensity
 from density_regression.density.tempering import (
     TYPICAL_REACH,
     ExactTempering,
@@ -33,6 +34,7 @@ __all__ = [
     "RadialFlowDensity",
     "RescaledTempering",
     "RobustTempering",
+    "SceneDensity",
     "Tempering",
     "Whitening",
 ]

@@ -1,6 +1,7 @@
 """Figures of predictive distributions, each drawn on an Axes that the caller made."""
 
 __all__ = [
+    "DepthRow",
     "calibration_curve",
     "calibration_from_curve",
     "critical_difference",
@@ -10,13 +11,14 @@ __all__ = [
     "fan",
     "ordered_intervals",
     "parity",
+    "plot_depth_panel",
     "predictive_band",
     "sharpness_histogram",
 ]
 
 from density_regression.plots.bands import predictive_band
 from density_regression.plots.calibration import calibration_curve, calibration_from_curve
-from density_regression.plots.depth import depth_panels
+from density_regression.plots.depth import DepthRow, depth_panels, plot_depth_panel
 from density_regression.plots.errors import error_against_std, parity
 from density_regression.plots.histograms import error_histogram, sharpness_histogram
 from density_regression.plots.intervals import ordered_intervals

@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
-__all__ = ["depth_panels"]
+__all__ = ["DepthRow", "depth_panels", "plot_depth_panel"]
 
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from density_regression._files import write_whole
 from density_regression.plots.arrays import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import FigureBase
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure, FigureBase
 
 # Both grow lighter throughout, and neither ends so light that it looks like the white of a missing value.
 _DEPTH = "viridis"
 _ERROR = "plasma"
 
+_MISSING = "0.8"
+
+_PANEL: Final = 2.3
+_EDGES: Final = (0.4, 0.9)
+"""Inches: width of a panel, and what lies beside and below all of them."""
+
+_APART: Final = 3.0
+_DEEP: Final = 20.0
+"""How many times another row's values a row may have on a linear scale, and how far a log one reaches below a row."""
+
 Limits = tuple[float, float]
+_Row = dict[str, NDArray[Any]]
+
+
+class DepthRow(NamedTuple):
+    """An image (h, w, 3), and its depth in metres: truth (h, w) or None, mean and standard deviation (h, w).
+
+    Where the truth is 0 or NaN it is missing.
+    """
+
+    image: ArrayLike
+    truth: ArrayLike | None
+    mean: ArrayLike
+    std: ArrayLike
+    label: str = ""
 
 
 def depth_panels(
@@ -67,6 +96,122 @@ def depth_panels(
     for ax, name in zip(panels, names, strict=True):
         ax.set(xticks=[], yticks=[])
         ax.set_title(name, fontsize="medium")
+
+
+def plot_depth_panel(rows: Sequence[DepthRow], target: Figure | str | os.PathLike[str]) -> None:
+    """Draw rows of image, truth, prediction, absolute error and uncertainty (standard deviation), to be compared.
+
+    All truths and predictions share one colour scale, all errors and uncertainties another; it is a logarithm where
+    rows are too far apart for one scale (rooms and streets). Both leave out the outermost half per cent of values;
+    their colour bars are then pointed there. Pixels without a truth are grey. If no row has a truth, truth and error
+    are left out.
+
+    Parameters
+    ----------
+    rows : sequence of DepthRow
+        From top to bottom.
+    target : matplotlib Figure or path
+        A figure without Axes, or the PNG to write, whole or not at all.
+    """
+    if len(rows) == 0:
+        raise ValueError("rows is empty: give at least one DepthRow.")
+    maps = [_row_maps(row) for row in rows]
+    if not isinstance(target, str | os.PathLike):
+        _draw_rows(target, maps, [row.label for row in rows])
+        return
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = 5 if any("truth" in own for own in maps) else 3
+    width = _PANEL * columns + _EDGES[0]
+    figure = Figure(figsize=(width, _PANEL * sum(map(_shape, maps)) + _EDGES[1]), dpi=150)
+    FigureCanvasAgg(figure)
+    _draw_rows(figure, maps, [row.label for row in rows])
+    content = BytesIO()
+    figure.savefig(content, format="png", bbox_inches="tight", pad_inches=0.08)
+    write_whole(Path(target), content.getvalue())
+
+
+def _row_maps(row: DepthRow) -> _Row:
+    """What a row shows, by column."""
+    if row.truth is None:
+        mean, std = _maps(mean=row.mean, std=row.std)
+        return {"image": _picture(row.image), "prediction": mean, "uncertainty": std}
+    truth, mean, std = _maps(truth=row.truth, mean=row.mean, std=row.std)
+    truth = np.where(truth == 0, np.nan, truth)
+    error = np.abs(truth - mean)
+    picture = _picture(row.image)
+    return {"image": picture, "truth": truth, "prediction": mean, "absolute error": error, "uncertainty": std}
+
+
+def _shape(maps: _Row) -> float:
+    height, width = maps["prediction"].shape
+    return float(height / width)
+
+
+def _draw_rows(figure: Figure, rows: Sequence[_Row], labels: list[str]) -> None:
+    columns = max((list(row) for row in rows), key=len)
+    figure.set_layout_engine("compressed")
+    panels = figure.subplots(len(rows), len(columns), squeeze=False, height_ratios=[_shape(row) for row in rows])
+    for ax in panels.flat:
+        ax.set(xticks=[], yticks=[])
+    for ax, row, label in zip(panels[:, 0], rows, labels, strict=True):
+        ax.imshow(row["image"])
+        ax.set_ylabel(label)
+    holes = any("truth" not in row or np.isnan(row["truth"]).any() for row in rows)
+    for ax, name in zip(panels[0], columns, strict=True):
+        ax.set_title("truth (grey: unknown)" if name == "truth" and holes else name, fontsize="medium")
+    for shown, cmap in ((("truth", "prediction"), _DEPTH), (("absolute error", "uncertainty"), "magma")):
+        _draw_columns(panels, rows, columns, [name for name in shown if name in columns], cmap)
+
+
+def _draw_columns(
+    panels: NDArray[np.object_], rows: Sequence[_Row], columns: list[str], shown: list[str], cmap: str
+) -> None:
+    """Draw the maps of some columns, on one scale with a bar below them."""
+    from matplotlib import colormaps
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import LogLocator
+
+    values = [np.concatenate([row[name].ravel() for name in shown if name in row]) for row in rows]
+    norm = _norm(values, from_zero="uncertainty" in shown)
+    scale = (float(norm.vmin or 0.0), float(norm.vmax or 1.0))
+    logs = isinstance(norm, LogNorm)
+    places = [columns.index(name) for name in shown]
+    for i, row in enumerate(rows):
+        for ax, name in zip(panels[i, places], shown, strict=True):
+            ax.set_facecolor(_MISSING)
+            if name not in row:
+                ax.set_box_aspect(_shape(row))
+                continue
+            # A logarithm has no place for what is below its scale, zero above all.
+            kept = np.maximum(row[name], scale[0]) if logs else row[name]
+            drawn = ax.imshow(np.ma.masked_invalid(kept), cmap=colormaps[cmap], norm=norm, interpolation="nearest")
+    bar = panels[0, 0].figure.colorbar(
+        drawn,
+        ax=list(panels[:, places].flat),
+        location="bottom",
+        extend=_ends(np.concatenate(values), scale),
+        aspect=20 * len(places),
+        fraction=0.06,
+        pad=0.03,
+    )
+    if logs:
+        bar.set_ticks(LogLocator(subs=(1, 2, 5)), minor=False)
+        bar.set_ticks([], minor=True)
+        bar.ax.xaxis.set_major_formatter("{x:g}")
+    bar.set_label(f"{' and '.join(shown)} (m)")
+
+
+def _norm(rows: list[FloatArray], *, from_zero: bool) -> Normalize:
+    """One colour scale for all rows: a logarithm where one of them would vanish beside another."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    tops = [_limits(row)[1] for row in rows]
+    low, high = _limits(*rows)
+    if min(tops) > 0 and max(tops) > _APART * min(tops):
+        return LogNorm(max(low, min(tops) / _DEEP), high)
+    return Normalize(0.0 if from_zero else low, high)
 
 
 def _draw_map(ax: Axes, values: FloatArray, limits: Limits, cmap: str, unit: str) -> None:

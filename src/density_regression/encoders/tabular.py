@@ -1,4 +1,4 @@
-"""Encoders f: from inputs to the features z on which density and head work."""
+"""Encoders for tables: fully connected networks, and their inputs beside their features."""
 
 from __future__ import annotations
 

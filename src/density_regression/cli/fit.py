@@ -1,0 +1,61 @@
+"""`fit`: train a model on a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from density_regression.cli.errors import fail
+
+__all__ = ["fit"]
+
+Task = Literal["depth"]
+
+
+def fit(
+    folder: Annotated[Path, typer.Argument(help="Folder of rgb/NAME.jpg (or .png) and depth/NAME.png.")],
+    task: Annotated[Task, typer.Option(help="What to learn: the depth of every pixel from one image.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    epochs: Annotated[int, typer.Option(min=1, help="Most passes over the images.")] = 40,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 32,
+    width: Annotated[int, typer.Option(min=1, help="Features of every pixel.")] = 32,
+    levels: Annotated[int, typer.Option(min=1, help="Times that the U-Net halves the resolution.")] = 4,
+    device: Annotated[str, typer.Option(help='Where to train: "cpu", "cuda" or "auto".')] = "auto",
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 0,
+    checkpoint_dir: Annotated[Path | None, typer.Option(help="Folder from which an interrupted fit goes on.")] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that prepare images.")] = 0,
+) -> None:
+    """Train a model on a folder, and save it."""
+    try:
+        # Before hours of training: can the model be written?
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"{out} cannot be made a folder: {error.strerror}.", param_hint="--out") from error
+
+    from density_regression.depth import DepthRegressor
+
+    model = DepthRegressor(
+        epochs=epochs,
+        batch_size=batch_size,
+        width=width,
+        levels=levels,
+        device=device,
+        random_state=seed,
+        checkpoint_dir=checkpoint_dir,
+        workers=workers,
+    )
+    try:
+        model.fit(folder)
+        model.save(out)
+    except KeyboardInterrupt:
+        hint = "give --checkpoint-dir, and the same command goes on after the last step that was finished"
+        if checkpoint_dir is not None:
+            hint = f"the steps that were finished are in {checkpoint_dir}; the same command goes on"
+        typer.echo(f"Interrupted: {hint}.", err=True)
+        raise typer.Exit(130) from None
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        # Among them a GPU or a disk that is too small.
+        fail(str(error))
+    typer.echo(f"Fitted in {sum(model.report_.seconds.values()):.0f} s. Model: {out}")

@@ -1,0 +1,74 @@
+"""The U-Net: an encoder for images, with a feature vector for every pixel."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["UNet"]
+
+
+class UNet(nn.Module):
+    """U-Net (Ronneberger et al., 2015): from images (n, c, h, w) to features (n, width, h, w).
+
+    Each level halves the resolution and doubles the channels, and on the way up meets what the same level saw on the
+    way down. With the defaults it has 7.8 million parameters. Sides that `2 ** levels` does not divide are padded by
+    repeating the border, and the features cut back to the image's size.
+
+    Parameters
+    ----------
+    channels : int
+        Of the images.
+    width : int
+        Features of every pixel, and channels at full resolution.
+    levels : int
+        Times that the resolution is halved.
+    dropout : float
+        Probability of dropping a channel of the two deepest levels while training; MC Dropout goes on with it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> UNet(width=4, levels=2)(torch.zeros(1, 3, 10, 14)).shape
+    torch.Size([1, 4, 10, 14])
+    """
+
+    def __init__(self, channels: int = 3, width: int = 32, levels: int = 4, dropout: float = 0.0) -> None:
+        super().__init__()
+        if channels < 1 or width < 1 or levels < 1:
+            raise ValueError(f"channels, width and levels must be at least 1, got {channels}, {width} and {levels}.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
+        self.levels = levels
+        widths = [width * 2**level for level in range(levels + 1)]
+        drops = [dropout if level >= levels - 1 else 0.0 for level in range(levels + 1)]
+        self.down = nn.ModuleList(
+            _block(before, after, drop) for before, after, drop in zip([channels, *widths], widths, drops, strict=False)
+        )
+        self.rise = nn.ModuleList(nn.ConvTranspose2d(2 * after, after, 2, stride=2) for after in widths[:-1])
+        self.up = nn.ModuleList(_block(2 * after, after, drop) for after, drop in zip(widths, drops[:-1], strict=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (n, width, h, w) of images (n, c, h, w)."""
+        height, width = x.shape[-2:]
+        size = 2**self.levels
+        below, right = -height % size, -width % size
+        if below or right:
+            x = F.pad(x, (0, right, 0, below), mode="replicate")
+        seen = []
+        for level, block in enumerate(self.down):
+            x = block(F.max_pool2d(x, 2) if level else x)
+            seen.append(x)
+        for level in reversed(range(self.levels)):
+            x = self.up[level](torch.cat([self.rise[level](x), seen[level]], dim=1))
+        return x[..., :height, :width]
+
+
+def _block(before: int, after: int, dropout: float) -> nn.Sequential:
+    """Two convolutions, each with batch norm and a ReLU."""
+    layers: list[nn.Module] = []
+    for inputs in (before, after):
+        # A bias would be taken out again by the batch norm.
+        layers += [nn.Conv2d(inputs, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers, *[nn.Dropout2d(dropout)] * (dropout > 0))

@@ -1,0 +1,1 @@
+"""Monocular depth (`tab:depth-estimation`): trained indoors, tested indoors, on attacked images, and outdoors."""

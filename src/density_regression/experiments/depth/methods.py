@@ -1,0 +1,69 @@
+"""The six methods on a U-Net, all trained alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import torch
+
+from density_regression.baselines.base import Rival, fit_baseline
+from density_regression.baselines.dropout import DropoutNetwork
+from density_regression.baselines.ensemble import EnsembleNetwork
+from density_regression.baselines.evidential import EvidentialNetwork
+from density_regression.baselines.gaussian import GaussianNetwork
+from density_regression.baselines.natural_posterior import NaturalPosteriorNetwork
+from density_regression.datasets.depth import DepthFolder
+from density_regression.depth import DepthRegressor
+from density_regression.encoders import UNet
+from density_regression.loop import find_device
+from density_regression.network import Predictor
+
+__all__ = ["METHODS", "OURS", "Trained", "train"]
+
+OURS: Final = "Density-Regression"
+
+MEMBERS: Final = 5
+SAMPLES: Final = 20
+"""Networks of an ensemble, and thinned networks of MC Dropout that are averaged."""
+
+DROPOUT: Final = 0.1
+
+RIVALS: Final[dict[str, Callable[[Callable[..., UNet], int], Rival]]] = {
+    "Gaussian": lambda unet, width: GaussianNetwork(unet(), width),
+    "MC Dropout": lambda unet, width: DropoutNetwork(unet(dropout=DROPOUT), width, dropout=DROPOUT, n_samples=SAMPLES),
+    "EDL": lambda unet, width: EvidentialNetwork(unet(), width),
+    "NatPN": lambda unet, width: NaturalPosteriorNetwork(unet(), width),
+    "Deep Ensembles": lambda unet, width: EnsembleNetwork([GaussianNetwork(unet(), width) for _ in range(MEMBERS)]),
+}
+
+METHODS: Final = (OURS, *RIVALS)
+
+
+class Trained(NamedTuple):
+    """A fitted module, mean and standard deviation of its training depths in metres, and the seconds of the fit."""
+
+    model: Predictor
+    center: float
+    scale: float
+    seconds: float
+
+
+def train(method: str, regressor: DepthRegressor, pairs: DepthFolder) -> Trained:
+    """Fit a method to `pairs` with the network, split, scaling and training of `regressor`, which is fitted if ours."""
+    start = time.perf_counter()
+    if method == OURS:
+        model: Predictor = regressor.fit(pairs).model_
+    else:
+        batches = regressor.prepare(pairs)
+        torch.manual_seed(regressor.random_state)
+        model = RIVALS[method](
+            lambda **other: UNet(width=regressor.width, levels=regressor.levels, **other), regressor.width
+        )
+        model.to(find_device(regressor.device))
+        fit_baseline(model, *batches, options=regressor.options(), verbose=regressor.verbose)
+    model.eval()
+    if find_device(regressor.device).type == "cuda":
+        torch.cuda.synchronize()
+    return Trained(model, regressor.center_, regressor.scale_, time.perf_counter() - start)

@@ -1,0 +1,233 @@
+"""Depth from images: what is learnt, what is unknown, what has no influence, and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from density_regression import DensityRegressor, InvalidModelError, training
+from density_regression.datasets.depth import DepthFolder, make_scenes
+from density_regression.depth import DepthBatches, DepthMaps, DepthRegressor
+
+SIZE = (24, 32)
+
+
+class Scenes(NamedTuple):
+    """Folders of made-up scenes: rooms to learn from, other rooms, and streets."""
+
+    train: Path
+    indoor: Path
+    outdoor: Path
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
+    folder = tmp_path_factory.mktemp("scenes")
+    return Scenes(
+        make_scenes(folder / "train", 40, size=SIZE),
+        make_scenes(folder / "indoor", 10, size=SIZE, random_state=1),
+        make_scenes(folder / "outdoor", 10, size=SIZE, outdoor=True, random_state=1),
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(scenes: Scenes) -> DepthRegressor:
+    """Do not refit or change it."""
+    return regressor(width=8, epochs=12, batch_size=8).fit(scenes.train)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight small scenes, of whose pixels most have no depth."""
+    return make_scenes(tmp_path_factory.mktemp("few"), 8, size=(14, 18), outdoor=True)
+
+
+def regressor(**settings: Any) -> DepthRegressor:
+    return DepthRegressor(**{"width": 4, "levels": 2, "epochs": 2, "device": "cpu", "verbose": False, **settings})
+
+
+def load(folder: Path) -> tuple[Tensor, np.ndarray]:
+    """Images (n, 3, h, w) and depths (n, h, w) of a folder."""
+    pairs = DepthFolder(folder)
+    images, depths = zip(*map(pairs.load, range(len(pairs))), strict=True)
+    return torch.stack(images), torch.stack(depths).numpy()
+
+
+def assert_same(got: DepthMaps, expected: DepthMaps) -> None:
+    for part, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(part, other)
+
+
+def test_learns(fitted: DepthRegressor, scenes: Scenes) -> None:
+    x, depth = load(scenes.indoor)
+    mean, std, score = fitted.predict(x)
+    assert mean.shape == std.shape == depth.shape
+    assert score.shape == (10,)
+    known = load(scenes.train)[1]
+    baseline = np.sqrt(np.square(depth - known.mean()).mean())
+    assert np.sqrt(np.square(depth - mean).mean()) < 0.9 * baseline
+    # The uncertainty is of the size of the error.
+    assert 0.5 < np.sqrt(np.square((depth - mean) / std).mean()) < 2
+
+
+def test_scaling_is_that_of_the_training_images_in_metres(fitted: DepthRegressor, scenes: Scenes) -> None:
+    depths = load(scenes.train)[1]
+    # One in ten is held out.
+    assert fitted.center_ == pytest.approx(depths.mean(), rel=0.05)
+    assert fitted.scale_ == pytest.approx(depths.std(), rel=0.1)
+    assert set(fitted.report_.seconds) >= {"pretrain", "fit_density", "refit_head"}
+    assert len(fitted.report_.history) == 12
+
+
+def test_streets_are_unknown(fitted: DepthRegressor, scenes: Scenes) -> None:
+    indoor, outdoor = (fitted.predict(load(folder)[0]) for folder in (scenes.indoor, scenes.outdoor))
+    wider = indoor.std.mean((1, 2))[:, None] < outdoor.std.mean((1, 2))
+    less_likely = indoor.score[:, None] > outdoor.score
+    assert wider.mean() > 0.95
+    assert less_likely.mean() > 0.95
+
+
+def test_pixels_without_depth_have_no_influence(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, depth = load(few)
+    assert 0.5 < (depth == 0).mean() < 1
+    plain = regressor().fit(few)
+    batches = DepthBatches.__iter__
+
+    def changed(self: DepthBatches) -> Any:
+        for image, y, weight in batches(self):
+            assert ((y * self.scale + self.center).abs() < 1e-4).eq(weight[:, None] == 0).all()
+            yield image, torch.where(weight[:, None] == 0, 50.0, y), weight
+
+    monkeypatch.setattr(DepthBatches, "__iter__", changed)
+    other = regressor().fit(few)
+    assert other.center_ == plain.center_ == pytest.approx(depth[depth > 0].mean(), rel=0.2)
+    assert_same(other.predict(x), plain.predict(x))
+
+
+def test_the_seed_decides(few: Path) -> None:
+    x = load(few)[0]
+    first, second, other = (regressor(random_state=seed).fit(few).predict(x) for seed in (3, 3, 4))
+    assert_same(first, second)
+    assert not np.allclose(first.mean, other.mean)
+
+
+@pytest.mark.parametrize("cache", [True, False], ids=["held", "read"])
+@pytest.mark.parametrize("stop_in", ["fit_density", "refit_head"])
+def test_an_interrupted_fit_ends_as_an_uninterrupted_one(
+    stop_in: str, cache: bool, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(BaseException):
+        pass
+
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise Stop
+
+    pairs = DepthFolder(few, cache=cache)
+    whole = regressor(batch_size=3).fit(pairs)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, stop_in, stop)
+        with pytest.raises(Stop):
+            regressor(batch_size=3, checkpoint_dir=tmp_path).fit(pairs)
+    resumed = regressor(batch_size=3, checkpoint_dir=tmp_path).fit(pairs)
+    assert resumed.report_.history == []
+    assert_same(resumed.predict(load(few)[0]), whole.predict(load(few)[0]))
+    # Of another fit, they are not used.
+    assert regressor(batch_size=3, checkpoint_dir=tmp_path, epochs=1).fit(pairs).report_.history != []
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 40), (25, 33)])
+def test_images_of_any_size(fitted: DepthRegressor, size: tuple[int, int]) -> None:
+    mean, std, score = fitted.predict(torch.rand(2, 3, *size))
+    assert mean.shape == std.shape == (2, *size)
+    assert all(np.isfinite(part).all() for part in (mean, std, score))
+
+
+def test_strange_images_give_numbers(fitted: DepthRegressor) -> None:
+    noise = torch.rand(1, 3, *SIZE, generator=torch.Generator().manual_seed(0))
+    mean, std, score = fitted.predict(torch.cat([torch.zeros_like(noise), torch.ones_like(noise), noise]))
+    assert all(np.isfinite(part).all() for part in (mean, std, score))
+    assert (std > 0).all()
+
+
+def test_what_may_be_given(fitted: DepthRegressor, scenes: Scenes) -> None:
+    x = load(scenes.indoor)[0][:2]
+    maps = fitted.predict(x)
+    assert_same(fitted.predict(x.numpy()), maps)
+    assert_same(fitted.predict(x / 255), maps)
+    np.testing.assert_allclose(fitted.predict((x / 255).double().numpy()).mean, maps.mean, rtol=1e-5)
+    np.testing.assert_allclose(fitted.predict(x[0]).mean, maps.mean[:1], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(8, 8), "Expected images of shape"),
+        (torch.zeros(8, 8, 3), "Expected images of shape"),
+        (torch.zeros(2, 1, 8, 8), "Expected images of shape"),
+        (torch.zeros(1, 1, 3, 8, 8), "Expected images of shape"),
+        (torch.zeros(0, 3, 8, 8), "Expected images of shape"),
+        (torch.zeros(3, 8, 0), "Expected images of shape"),
+        (torch.full((3, 8, 8), torch.nan), "uint8, or numbers from 0 to 1"),
+        (torch.full((3, 8, 8), torch.inf), "uint8, or numbers from 0 to 1"),
+        (torch.full((3, 8, 8), 255.0), "uint8, or numbers from 0 to 1"),
+        (torch.full((3, 8, 8), -0.1), "uint8, or numbers from 0 to 1"),
+        (np.full((3, 8, 8), 200), "uint8, or numbers from 0 to 1"),
+    ],
+)
+def test_bad_images(fitted: DepthRegressor, images: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fitted.predict(images)
+
+
+def test_too_few_images(few: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="At least 3 images are needed"):
+        regressor().fit(DepthFolder(few).subset([0, 1]))
+    with pytest.raises(ValueError, match="There is no folder"):
+        regressor().fit(tmp_path)
+    for fraction in (0.0, 1.0):
+        with pytest.raises(ValueError, match="validation_fraction must lie between 0 and 1"):
+            regressor(validation_fraction=fraction).fit(few)
+    assert regressor(epochs=1).fit(DepthFolder(few).subset([0, 1, 2])).predict(load(few)[0]).mean.shape == (8, 14, 18)
+
+
+def test_not_fitted(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="call fit first"):
+        regressor().save(tmp_path / "model")
+    with pytest.raises(ValueError, match="call fit first"):
+        regressor().predict(torch.zeros(3, 8, 8))
+    assert not list(tmp_path.iterdir())
+
+
+class TestSaving:
+    def test_round_trip(self, fitted: DepthRegressor, scenes: Scenes, tmp_path: Path) -> None:
+        fitted.save(tmp_path)
+        loaded = DepthRegressor.load(tmp_path, device="cpu")
+        x = load(scenes.outdoor)[0]
+        assert_same(loaded.predict(x), fitted.predict(x))
+        assert (loaded.width, loaded.levels, loaded.epochs) == (8, 2, 12)
+        assert loaded.report_.seconds == fitted.report_.seconds
+
+    def test_another_estimator(self, tmp_path: Path) -> None:
+        X = np.linspace(-1, 1, 40)[:, None]
+        DensityRegressor(hidden=(4,), epochs=1, n_threads=1, random_state=0).fit(X, X[:, 0]).save(tmp_path)
+        with pytest.raises(InvalidModelError, match="holds a DensityRegressor, not a DepthRegressor"):
+            DepthRegressor.load(tmp_path)
+
+    @pytest.mark.parametrize("name", ["model.json", "weights-*.safetensors"])
+    @pytest.mark.parametrize("kept", [0.0, 0.5])
+    def test_truncated(self, fitted: DepthRegressor, tmp_path: Path, name: str, kept: float) -> None:
+        fitted.save(tmp_path)
+        (path,) = tmp_path.glob(name)
+        content = path.read_bytes()
+        path.write_bytes(content[: int(kept * len(content))])
+        with pytest.raises(InvalidModelError, match="truncated"):
+            DepthRegressor.load(tmp_path)
+
+    def test_no_model(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match="No model in"):
+            DepthRegressor.load(tmp_path)

@@ -1,0 +1,189 @@
+"""Weights of single positions: every loss is that of the positions that have some, and no other is kept."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from density_regression import DensityRegression, TrainingOptions, fit_density_regression
+from density_regression._progress import StepProgress
+from density_regression.baselines.base import Rival
+from density_regression.baselines.drawn import FEW
+from density_regression.baselines.dropout import DropoutNetwork
+from density_regression.baselines.ensemble import EnsembleNetwork
+from density_regression.baselines.gaussian import GaussianNetwork
+from density_regression.head import Moments
+from density_regression.network import position_weights
+from density_regression.training import _NegativeLogLikelihood, cache_features
+
+
+def conv() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Tanh())
+
+
+def ensemble() -> EnsembleNetwork:
+    return EnsembleNetwork([GaussianNetwork(conv(), 4) for _ in range(2)])
+
+
+def some_images(n: int = 6) -> tuple[Tensor, Tensor, Tensor]:
+    """Images (n, 3, 5, 7) with targets (n, 1, 5, 7), and weights (n, 5, 7) of which about half are zero."""
+    source = torch.Generator().manual_seed(0)
+    x = torch.rand(n, 3, 5, 7, generator=source)
+    weight = torch.rand(n, 5, 7, generator=source).sub(0.5).clamp_min(0)
+    return x, 3 * x[:, :1] + 0.1 * torch.randn(n, 1, 5, 7, generator=source), weight
+
+
+def by_hand(moments: Moments, y: Tensor, weight: Tensor) -> Tensor:
+    """Mean over single positions with weight, one after another."""
+    terms = []
+    for place in weight.nonzero().tolist():
+        i, *rest = place
+        mean, log_std, truth = (part[(i, 0, *rest)] for part in (*moments, y))
+        terms.append((-torch.distributions.Normal(mean, log_std.exp()).log_prob(truth), weight[tuple(place)]))
+    return sum(loss * share for loss, share in terms) / sum(share for _, share in terms)  # type: ignore[return-value]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+NETWORKS: dict[str, Callable[[], Rival]] = {
+    "gaussian": lambda: GaussianNetwork(conv(), 4),
+    "dropout": lambda: DropoutNetwork(nn.Sequential(*conv(), nn.Dropout2d(0.5)), 4, dropout=0.5, n_samples=FEW),
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS.keys())
+def test_losses(network: Callable[[], Rival]) -> None:
+    model = network().eval()
+    x, y, weight = some_images()
+    torch.testing.assert_close(model.loss(x, y, weight), by_hand(model.moments(x), y, weight))
+    # Targets without weight may be anything.
+    other = torch.where(weight[:, None] > 0, y, 1e3)
+    torch.testing.assert_close(model.loss(x, other, weight), model.loss(x, y, weight))
+
+
+def test_loss_in_training() -> None:
+    model = DropoutNetwork(conv(), 4, dropout=0.0).train()
+    x, y, weight = some_images()
+    torch.testing.assert_close(model.loss(x, y, weight), by_hand(GaussianNetwork.moments(model, x), y, weight))
+
+
+def test_loss_of_an_ensemble() -> None:
+    model = ensemble()
+    x, y, weight = some_images()
+    expected = sum(by_hand(member.moments(x), y, weight) for member in model.networks) / 2
+    torch.testing.assert_close(model.loss(x, y, weight), expected)
+
+
+def test_loss_of_step_one() -> None:
+    model = DensityRegression(conv(), 4)
+    x, y, weight = some_images()
+    z = model.encoder(x)
+    mean, log_std = (model.positions(part, z) for part in model.head.free(model.rows(z)))
+    torch.testing.assert_close(_NegativeLogLikelihood(model)(x, y, weight), by_hand(Moments(mean, log_std), y, weight))
+
+
+def test_weights_of_whole_samples_are_those_of_all_their_positions() -> None:
+    model = GaussianNetwork(conv(), 4)
+    x, y, _ = some_images()
+    weight = torch.arange(6.0)
+    torch.testing.assert_close(model.loss(x, y, weight), model.loss(x, y, weight[:, None, None].expand(6, 5, 7)))
+
+
+@pytest.mark.parametrize("shape", [(6, 1, 5, 7), (6, 7, 5), (6, 5), (6, 35), (5, 5, 7), (7,), ()])
+def test_wrong_shape(shape: tuple[int, ...]) -> None:
+    x, y, _ = some_images()
+    for model in (GaussianNetwork(conv(), 4), ensemble()):
+        with pytest.raises(ValueError, match=r"Weights have shape .*, expected \(6,\) or \(6, 5, 7\)"):
+            model.loss(x, y, torch.ones(shape))
+
+
+def test_tables_have_one_weight_a_row() -> None:
+    y = torch.zeros(4, 2)
+    assert position_weights(torch.ones(4), y).shape == (4,)
+    with pytest.raises(ValueError, match="Weights have shape"):
+        position_weights(torch.ones(4, 2), y)
+
+
+class _Sequences(nn.Module):
+    """Features of every moment of a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv1d(3, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x))
+
+
+@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("kind", ["images", "images with batch norm", "sequences"])
+def test_an_ensemble_is_fitted(kind: str, members: int) -> None:
+    x, y, weight = some_images()
+    y = torch.where(weight[:, None] > 0, y, 1e4)
+    encoder: Callable[[], nn.Module] = conv
+    if kind == "sequences":
+        x, y, weight, encoder = x[..., 0], y[..., 0], weight[..., 0], _Sequences
+    elif kind == "images with batch norm":
+        encoder = lambda: nn.Sequential(conv(), nn.BatchNorm2d(4))  # noqa: E731
+    # As many images in a batch as members, which must not be taken for one batch for each.
+    batches = DataLoader(TensorDataset(x, y, weight), batch_size=members)
+    model = EnsembleNetwork([GaussianNetwork(encoder(), 4) for _ in range(members)])
+    options = TrainingOptions(epochs=20, learning_rate=0.02, patience=None)
+    history = model.fit(batches, batches, options, StepProgress(visible=False))
+    assert len(history) == 20
+    assert history[-1] < history[0] - 0.2
+    model.eval()
+    assert min(history) == pytest.approx(model.loss(x, y, weight).item(), abs=0.05)
+
+
+class TestCache:
+    def test_positions_without_weight_are_dropped(self) -> None:
+        x, y, weight = some_images()
+        model = DensityRegression(conv(), 4)
+        rows = cache_features(model, DataLoader(TensorDataset(x, y, weight), batch_size=4))
+        places = weight.nonzero().tolist()
+        assert len(rows.z) == len(rows.y) == len(rows.weight) == len(places) < weight.numel()
+        z = model.encode(x)
+        torch.testing.assert_close(rows.z, torch.stack([z[i, :, j, k] for i, j, k in places]))
+        torch.testing.assert_close(rows.y, torch.stack([y[i, :, j, k] for i, j, k in places]))
+        torch.testing.assert_close(rows.weight, weight[weight > 0])
+
+    def test_nothing_has_weight(self) -> None:
+        x, y, weight = some_images()
+        batches = DataLoader(TensorDataset(x, y, torch.zeros_like(weight)), batch_size=4)
+        with pytest.raises(ValueError, match="none with weight"):
+            cache_features(DensityRegression(conv(), 4), batches)
+
+    def test_one_batch_without_weight(self) -> None:
+        x, y, weight = some_images()
+        weight[:2] = 0
+        rows = cache_features(DensityRegression(conv(), 4), DataLoader(TensorDataset(x, y, weight), batch_size=2))
+        torch.testing.assert_close(rows.weight, weight[weight > 0])
+
+
+def test_targets_without_weight_change_no_step() -> None:
+    class Batches:
+        """All images at once, with these targets where nothing has weight."""
+
+        def __init__(self, filler: float) -> None:
+            self.filler = filler
+
+        def __len__(self) -> int:
+            return 1
+
+        def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+            x, y, weight = some_images()
+            yield x, torch.where(weight[:, None] > 0, y, self.filler), weight
+
+    states = []
+    for filler in (0.0, 7.0):
+        torch.manual_seed(0)
+        model = DensityRegression(conv(), 4)
+        fit_density_regression(model, Batches(filler), Batches(filler), options=TrainingOptions(epochs=3))
+        states.append(model.state_dict())
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
