@@ -150,18 +150,21 @@ def table(results: list[dict[str, Any]], kind: str) -> str:
     """Markdown: NLL of the default, and how much higher it is without each choice."""
     found = {(one["dataset"], one["variant"]): np.mean(one["nll"]) for one in results if one["kind"] == kind}
     datasets = [name for name in DATASETS if (name, "default") in found]
-    lines = [f"| {kind} | " + " | ".join(datasets) + " | worse in |", "|---" * (len(datasets) + 2) + "|"]
+    lines = [f"| {kind} | " + " | ".join(datasets) + " | higher in |", "|---|" + "---:|" * (len(datasets) + 1)]
     for variant in VARIANTS:
-        cells, worse = [], 0
-        for dataset in datasets:
-            value = found.get((dataset, variant))
-            if value is None:
-                cells.append("")
-                continue
-            change = value - found[dataset, "default"]
-            worse += change > 0
-            cells.append(f"{value:.2f}" if variant == "default" else f"{change:+.2f}")
-        lines.append(f"| {variant} | " + " | ".join(cells) + (" | |" if variant == "default" else f" | {worse} |"))
+        values = [found.get((dataset, variant)) for dataset in datasets]
+        if all(value is None for value in values):
+            continue
+        if variant == "default":
+            lines.append(f"| {variant} | " + " | ".join(f"{value:.2f}" for value in values) + " | |")
+            continue
+        changes = [
+            None if value is None else value - found[dataset, "default"]
+            for dataset, value in zip(datasets, values, strict=True)
+        ]
+        known = [change for change in changes if change is not None]
+        cells = ["" if change is None else f"{change:+.2f}" for change in changes]
+        lines.append(f"| {variant} | " + " | ".join(cells) + f" | {sum(c > 0 for c in known)} of {len(known)} |")
     return "\n".join(lines)
 
 

@@ -19,7 +19,8 @@ __all__ = ["bench"]
 
 def bench(
     suite: Annotated[
-        Literal["cubic", "uci", "uci-shift", "wine", "weather", "stations"], typer.Argument(help="What to run.")
+        Literal["cubic", "uci", "uci-shift", "wine", "weather", "stations", "depth"],
+        typer.Argument(help="What to run."),
     ],
     protocol: Annotated[
         Literal["paper", "tuned"], typer.Option(help="The paper's settings, or an equal search for every method.")
@@ -29,7 +30,7 @@ def bench(
     splits: Annotated[
         int | None, typer.Option(min=1, help="Splits of each data set; or seeds, where it has none.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Fits of each split.")] = 1,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Fits of each split: 1, of depth 3, if left out.")] = None,
     budget: Annotated[int, typer.Option(min=1, max=19, help="Settings to try for each method, if tuned.")] = 12,
     data_dir: Annotated[
         str | None, typer.Option(envvar="DENSITY_REGRESSION_DATA", help="Folder with the data.")
@@ -39,6 +40,9 @@ def bench(
     device: Annotated[str, typer.Option(help='Where networks are trained: "cpu", "cuda" or "auto".')] = "cpu",
 ) -> None:
     """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
+    if suite == "depth":
+        _depth(_names(methods), seeds or 3, data_dir, out, device)
+        return
     from density_regression.experiments.suites import SUITES, chosen
 
     if jobs == 0:
@@ -66,7 +70,7 @@ def bench(
     except (ImportError, OSError, ValueError) as error:
         fail(str(error))
     with file:
-        _run(Bench(suite, protocol, names, wanted or None, splits, seeds, data_dir, budget, device), file, jobs)
+        _run(Bench(suite, protocol, names, wanted or None, splits, seeds or 1, data_dir, budget, device), file, jobs)
 
 
 def _run(work: Bench, file: RecordFile, jobs: int) -> None:
@@ -90,6 +94,33 @@ def _run(work: Bench, file: RecordFile, jobs: int) -> None:
     typer.echo(f"Results: {file.path}")
     if failed:
         fail(f"{failed} fits failed; the same command tries them again.")
+
+
+def _depth(methods: list[str], seeds: int, data_dir: str | None, out: Path, device: str) -> None:
+    from density_regression.experiments.depth.bench import DepthBench, depth_folders
+    from density_regression.experiments.depth.methods import METHODS
+    from density_regression.experiments.records import RecordFile
+    from density_regression.loop import find_device
+
+    for name in methods:
+        if name not in METHODS:
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(METHODS)}.", param_hint="--methods")
+    try:
+        depth_folders(data_dir)
+        find_device(device)
+        file = RecordFile(out / "depth.jsonl")
+    except (OSError, ValueError) as error:
+        fail(str(error))
+    with file:
+        try:
+            for record in DepthBench(data_dir, methods or METHODS, seeds, device).run(file, out / "panels"):
+                typer.echo(f"{record['method']}, seed {record['seed']}: fitted in {record['seconds']:.0f} s")
+        except KeyboardInterrupt:
+            typer.echo(f"Interrupted. What was done is in {file.path}; the same command goes on.", err=True)
+            raise typer.Exit(130) from None
+        except (OSError, RuntimeError, ValueError) as error:
+            fail(f"{error} What was done is in {file.path}; the same command goes on.")
+    typer.echo(f"Results: {file.path}")
 
 
 def _names(text: str) -> list[str]:
