@@ -82,8 +82,8 @@ print(f"step 1: held-out NLL {min(losses):.3f} after {len(losses)} epochs (scale
 # the training range log p(z) falls.
 
 # %%
-features, _ = cache_features(model, train)
-held_out_features, _ = cache_features(model, held_out)
+features = cache_features(model, train)
+held_out_features = cache_features(model, held_out)
 fit_density(model, features, held_out_features)
 with torch.no_grad():
     log_density = model.log_density(scaled_grid).numpy()
