@@ -23,8 +23,9 @@ def encoder() -> WithScene:
 
 
 class TestPatches:
-    def test_against_patches_cut_out(self) -> None:
-        patches = Patches(filters=5, scales=(1, 2))
+    @pytest.mark.parametrize("bands", [1, 2, 3])
+    def test_against_patches_cut_out(self, bands: int) -> None:
+        patches = Patches(filters=5, scales=(1, 2), bands=bands)
         x = some_images(3)
         patches.fit(x)
         described = []
@@ -32,7 +33,10 @@ class TestPatches:
             small = x.unfold(2, scale, scale).unfold(3, scale, scale).mean((-1, -2)) - 0.5
             cut = small.unfold(2, 3, 2).unfold(3, 3, 2)
             values = torch.einsum("nchwij,fcij->nfhw", cut, patches.weight[i]) + patches.bias[i][:, None, None]
-            described.append(values.clamp_min(0).mean((2, 3)))
+            # Bands of a height that does not divide share a row of patches.
+            edges = [(values.shape[2] * b // bands, -(-values.shape[2] * (b + 1) // bands)) for b in range(bands)]
+            each = [values.clamp_min(0)[:, :, first:last].mean((2, 3)) for first, last in edges]
+            described.append(torch.stack(each, 2).flatten(1))
         torch.testing.assert_close(patches(x), torch.cat(described, 1))
         assert patches(x).shape == (3, patches.width)
 

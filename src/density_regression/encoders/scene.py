@@ -33,6 +33,8 @@ class Patches(FittedModule):
         Functions at each scale.
     scales : sequence of int
         By how much the image is shrunk first.
+    bands : int
+        Horizontal bands of the image that are described apart: a street has its sky above.
     seed : int
         Of the random functions.
     """
@@ -41,12 +43,19 @@ class Patches(FittedModule):
     bias: Tensor
 
     def __init__(
-        self, channels: int = 3, filters: int = 128, scales: Sequence[int] = (1, 2, 4), *, seed: int = 0
+        self,
+        channels: int = 3,
+        filters: int = 128,
+        scales: Sequence[int] = (1, 2, 4),
+        bands: int = 2,
+        *,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.channels = channels
         self.filters = filters
         self.scales = tuple(scales)
+        self.bands = bands
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
         shape = (len(self.scales), filters, channels, 3, 3)
@@ -56,7 +65,7 @@ class Patches(FittedModule):
     @property
     def width(self) -> int:
         """Length of the vector that describes an image."""
-        return len(self.scales) * self.filters
+        return len(self.scales) * self.filters * self.bands
 
     @torch.no_grad()
     def fit(self, images: Tensor) -> None:
@@ -72,10 +81,10 @@ class Patches(FittedModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Means (n, width) of images (n, c, h, w)."""
-        parts = [
-            F.relu(F.conv2d(_shrunk(x, scale), self.weight[i], self.bias[i], stride=STRIDE)).mean((2, 3))
-            for i, scale in enumerate(self.scales)
-        ]
+        parts = []
+        for i, scale in enumerate(self.scales):
+            values = F.relu(F.conv2d(_shrunk(x, scale), self.weight[i], self.bias[i], stride=STRIDE))
+            parts.append(F.adaptive_avg_pool2d(values, (self.bands, 1)).flatten(1))
         return torch.cat(parts, dim=1)
 
 
@@ -96,7 +105,7 @@ class WithScene(nn.Module):
         Directions of that description that the density looks at.
     """
 
-    def __init__(self, encoder: nn.Module, patches: Patches, max_dims: int = 64) -> None:
+    def __init__(self, encoder: nn.Module, patches: Patches, max_dims: int = 128) -> None:
         super().__init__()
         self.encoder = encoder
         self.patches = patches
