@@ -18,7 +18,7 @@ def fit(
     folder: Annotated[Path, typer.Argument(help="Folder of rgb/NAME.jpg (or .png) and depth/NAME.png.")],
     task: Annotated[Task, typer.Option(help="What to learn: the depth of every pixel from one image.")],
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
-    epochs: Annotated[int, typer.Option(min=1, help="Most passes over the images.")] = 40,
+    epochs: Annotated[int, typer.Option(min=1, help="Most passes over the images.")] = 60,
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 32,
     width: Annotated[int, typer.Option(min=1, help="Features of every pixel.")] = 32,
     levels: Annotated[int, typer.Option(min=1, help="Times that the U-Net halves the resolution.")] = 4,
