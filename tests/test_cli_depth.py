@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from density_regression.cli import app
+from density_regression.cli.fit import fit
 from density_regression.datasets.depth import make_scenes, read_depth, read_image
 from density_regression.depth import DepthRegressor
 
@@ -142,3 +144,10 @@ def test_help_imports_nothing_slow() -> None:
     check = "import sys; from density_regression import cli; print({'torch', 'matplotlib', 'PIL'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "set()"
+
+
+def test_what_is_left_out_is_as_in_python() -> None:
+    typed, there = (inspect.signature(one).parameters for one in (fit, DepthRegressor))
+    for name in ("epochs", "batch_size", "width", "levels", "device", "workers", "checkpoint_dir"):
+        assert typed[name].default == there[name].default
+    assert typed["seed"].default == there["random_state"].default

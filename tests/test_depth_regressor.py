@@ -13,6 +13,11 @@ from torch import Tensor
 from density_regression import DensityRegressor, InvalidModelError, training
 from density_regression.datasets.depth import DepthFolder, make_scenes
 from density_regression.depth import DepthBatches, DepthMaps, DepthRegressor
+from density_regression.encoders import WithScene
+from density_regression.model import DensityRegression
+from density_regression.network import Features
+from density_regression.tables import split_rows
+from density_regression.training import fit_density
 
 SIZE = (24, 32)
 
@@ -231,3 +236,21 @@ class TestSaving:
     def test_no_model(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="No model in"):
             DepthRegressor.load(tmp_path)
+
+
+def test_density_and_head_see_the_images_as_they_are(scenes: Scenes, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+
+    def spy(model: DensityRegression, train: Features, *args: Any, **kwargs: Any) -> None:
+        seen.append(train.z[:, -1])
+        fit_density(model, train, *args, **kwargs)
+
+    monkeypatch.setattr(training, "fit_density", spy)
+    model = regressor(batch_size=8).fit(scenes.train)
+    pairs = DepthFolder(scenes.train)
+    kept, _ = split_rows(len(pairs), model.validation_fraction, model.random_state)
+    encoder = model.model_.encoder
+    assert isinstance(encoder, WithScene)
+    with torch.no_grad():
+        expected = encoder.scene(torch.stack([pairs[int(i)][0] for i in kept]))
+    torch.testing.assert_close(seen[0].unique(), expected.unique(), rtol=1e-3, atol=1e-2)

@@ -106,12 +106,6 @@ class DepthBatches:
         for x, y, weight in self._held_batches(*self._held) if self._held is not None else self._loader or ():
             yield x, (y - self.center) / self.scale, weight
 
-    def rewind(self) -> None:
-        """Begin the sequence of shuffles and variations anew."""
-        if self._generator is not None:
-            self._generator.manual_seed(self._generator.initial_seed())
-            torch.manual_seed(self._generator.initial_seed())
-
     def _held_batches(self, images: Tensor, depths: Tensor) -> Iterator[tuple[Tensor, ...]]:
         order = torch.arange(len(images))
         if self._generator is not None:
@@ -230,13 +224,13 @@ class DepthRegressor:
         self.model_ = self._build().to(find_device(self.device))
         encoder = self.model_.encoder
         assert isinstance(encoder, WithScene)
-        encoder.fit_scene(
-            _Images(train.folder.subset(range(len(train.folder)), augment=False), self.batch_size, self.model_)
-        )
+        unvaried = self._batches(train.folder.subset(range(len(train.folder)), augment=False))
+        encoder.fit_scene(_Images(unvaried, self.model_))
         self.report_ = fit_density_regression(
             self.model_,
             train,
             held_out,
+            unvaried=unvaried,
             options=self.options(),
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=f"{self._params()} {len(pairs)} {self.center_} {self.scale_}",
@@ -391,12 +385,12 @@ def _varied(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Images:
-    """The images of a folder alone, in batches where a model is."""
+    """The images of batches alone, where a model is."""
 
-    def __init__(self, folder: DepthFolder, batch_size: int, model: DensityRegression) -> None:
-        self._loader = DataLoader(folder, batch_size)
+    def __init__(self, batches: DepthBatches, model: DensityRegression) -> None:
+        self._batches = batches
         self._device = next(model.parameters()).device
 
     def __iter__(self) -> Iterator[Tensor]:
-        for x, _, _ in self._loader:
+        for x, _, _ in self._batches:
             yield x.to(self._device)

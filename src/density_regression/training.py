@@ -60,6 +60,7 @@ def fit_density_regression(
     train: Batches,
     held_out: Batches | None = None,
     *,
+    unvaried: Batches | None = None,
     options: TrainingOptions | None = None,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     fingerprint: str = "",
@@ -78,6 +79,9 @@ def fit_density_regression(
     held_out : iterable of batches, optional
         Rows for early stopping, for the density's choices and levels, and for the offset of step 3. Without them
         training rows serve, and the model will be too sure of itself.
+    unvaried : iterable of batches, optional
+        The training rows as they are, for steps 2 and 3, where `train` varies its inputs (cut, mirrored, of other
+        colours): the density must know what predictions will be asked of.
     options : TrainingOptions, optional
         How to train.
     checkpoint_dir : path, optional
@@ -110,9 +114,11 @@ def fit_density_regression(
                 checkpoints.save(1, model.state_dict())
         if done == 3:
             return report
-        # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
-        getattr(train, "rewind", lambda: None)()
-        features = cache_features(model, train)
+        seen = train if unvaried is None else unvaried
+        if isinstance(seen, TensorBatches):
+            # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
+            seen.rewind()
+        features = cache_features(model, seen)
         held = cache_features(model, held_out) if held_out is not None else features
         if done < 1 and pretrained:
             model.head.start(*features)
