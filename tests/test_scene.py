@@ -5,9 +5,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression.density import GaussianDensity, MixtureDensity, SceneDensity
-from density_regression.encoders import Patches, WithScene
+from density_regression.density import MixtureDensity, RobustTempering, SceneDensity
+from density_regression.encoders import Patches, UNet, WithScene
 from density_regression.head import MeanHead
+from density_regression.scene import SceneRegression
+from density_regression.training import cache_features, fit_density, refit_head
 
 
 def some_images(n: int = 30, seed: int = 0, size: tuple[int, int] = (16, 20)) -> Tensor:
@@ -17,37 +19,37 @@ def some_images(n: int = 30, seed: int = 0, size: tuple[int, int] = (16, 20)) ->
 @pytest.fixture
 def encoder() -> WithScene:
     torch.manual_seed(0)
-    encoder = WithScene(nn.Conv2d(3, 4, 3, padding=1), Patches(filters=4), max_dims=5)
+    encoder = WithScene(UNet(width=4, levels=2), Patches(filters=4), max_dims=5).eval()
     encoder.fit_scene(some_images().split(8))
-    return encoder.eval()
+    return encoder
+
+
+def scene(encoder: WithScene, x: Tensor) -> Tensor:
+    return encoder.apart(x)[1]
 
 
 class TestPatches:
     @pytest.mark.parametrize("bands", [1, 2, 3])
-    def test_against_patches_cut_out(self, bands: int) -> None:
-        patches = Patches(filters=5, scales=(1, 2), bands=bands)
+    def test_against_patches_cut_out_of_a_shrunk_image(self, bands: int) -> None:
+        patches = Patches(filters=5, bands=bands)
         x = some_images(3)
         patches.fit(x)
-        described = []
-        for i, scale in enumerate((1, 2)):
-            small = x.unfold(2, scale, scale).unfold(3, scale, scale).mean((-1, -2)) - 0.5
-            cut = small.unfold(2, 3, 2).unfold(3, 3, 2)
-            values = torch.einsum("nchwij,fcij->nfhw", cut, patches.weight[i]) + patches.bias[i][:, None, None]
-            # Bands of a height that does not divide share a row of patches.
-            edges = [(values.shape[2] * b // bands, -(-values.shape[2] * (b + 1) // bands)) for b in range(bands)]
-            each = [values.clamp_min(0)[:, :, first:last].mean((2, 3)) for first, last in edges]
-            described.append(torch.stack(each, 2).flatten(1))
-        torch.testing.assert_close(patches(x), torch.cat(described, 1))
-        assert patches(x).shape == (3, patches.width)
+        small = x.unfold(2, 2, 2).unfold(3, 2, 2).sum((-1, -2))
+        cut = small.unfold(2, 3, 2).unfold(3, 3, 2)
+        values = torch.einsum("nchwij,fcij->nfhw", cut, patches.weight[..., ::2, ::2]) + patches.bias[:, None, None]
+        # Bands of a height that does not divide share a row of patches.
+        edges = [(values.shape[2] * b // bands, -(-values.shape[2] * (b + 1) // bands)) for b in range(bands)]
+        each = [values.clamp_min(0)[:, :, first:last].mean((2, 3)) for first, last in edges]
+        torch.testing.assert_close(patches(x), torch.stack(each, 2).flatten(1))
 
     def test_fit_scales_and_begins_within_the_values(self) -> None:
         patches = Patches(filters=50)
         x = some_images(10)
         patches.fit(x)
-        values = F.conv2d(x - 0.5, patches.weight[0]).movedim(1, 0).flatten(1)
+        values = F.conv2d(x, patches.weight, stride=4).movedim(1, 0).flatten(1)
         torch.testing.assert_close(values.std(1), torch.ones(50))
-        assert (-patches.bias[0] >= values.amin(1) - 1e-5).all()
-        assert (-patches.bias[0] <= values.amax(1) + 1e-5).all()
+        assert (-patches.bias >= values.amin(1) - 1e-5).all()
+        assert (-patches.bias <= values.amax(1) + 1e-5).all()
 
     def test_seed(self) -> None:
         assert torch.equal(Patches(seed=1).weight, Patches(seed=1).weight)
@@ -71,40 +73,103 @@ class TestWithScene:
         z = encoder(x)
         assert z.shape == (5, 5, 16, 20)
         torch.testing.assert_close(z[:, :4], encoder.encoder(x))
-        torch.testing.assert_close(z[:, 4], encoder.scene(x)[:, None, None].expand(5, 16, 20))
+        torch.testing.assert_close(z[:, 4], scene(encoder, x)[:, None, None].expand(5, 16, 20))
+
+    def test_nothing_is_known_before_the_fit(self) -> None:
+        encoder = WithScene(UNet(width=4, levels=2), Patches(filters=4)).eval()
+        assert torch.equal(scene(encoder, some_images(3)), torch.zeros(3))
 
     def test_images_of_a_batch_do_not_meet(self, encoder: WithScene) -> None:
         x = some_images(6, seed=1)
         order = torch.randperm(6, generator=torch.Generator().manual_seed(0))
-        torch.testing.assert_close(encoder.scene(x[order]), encoder.scene(x)[order])
-        torch.testing.assert_close(torch.cat([encoder.scene(image[None]) for image in x]), encoder.scene(x))
+        torch.testing.assert_close(scene(encoder, x[order]), scene(encoder, x)[order])
+        torch.testing.assert_close(torch.cat([scene(encoder, image[None]) for image in x]), scene(encoder, x))
 
     def test_density_of_the_description(self, encoder: WithScene) -> None:
+        """Means of a level of the U-Net, and of patches, each in units of its deviation."""
         x = some_images(6, seed=1)
-        density = GaussianDensity(max_dims=5).fit(encoder.patches(some_images()))
-        torch.testing.assert_close(encoder.scene(x), density.log_prob(encoder.patches(x)))
+        first, second, third = encoder.encoder.maps(x)[:3]
+        assert first.shape[2:] == (16, 20)
+        assert second.shape[2:] == (8, 10)
+        described = torch.cat([third.mean((2, 3)), encoder.patches(x)], 1)
+        torch.testing.assert_close(scene(encoder, x), encoder.density.log_prob(described / encoder.unit))
+
+    def test_noise_that_nobody_sees_is_not_strange(self) -> None:
+        torch.manual_seed(0)
+        encoder = WithScene(UNet(width=8, levels=2), Patches(filters=16), max_dims=16).eval()
+        smooth = F.avg_pool2d(some_images(90, size=(52, 68)), 5, 1)
+        encoder.fit_scene(smooth[:60].split(10))
+        other = smooth[60:]
+        noisy = (other + 0.05 * torch.randn(other.shape, generator=torch.Generator().manual_seed(3))).clamp(0, 1)
+        drop = scene(encoder, other).median() - scene(encoder, noisy).median()
+        darker = scene(encoder, other).median() - scene(encoder, 0.7 * other).median()
+        assert drop < 0.1 * darker
 
     def test_strange_images_are_unlikely(self) -> None:
-        encoder = WithScene(nn.Identity(), Patches(filters=16), max_dims=8)
+        torch.manual_seed(0)
+        encoder = WithScene(UNet(width=4, levels=2), Patches(filters=16), max_dims=8).eval()
         seen, other = (some_images(40, seed, size=(48, 64)) for seed in (0, 1))
         encoder.fit_scene(seen.split(8))
-        familiar = encoder.scene(other).min()
+        familiar = scene(encoder, other).min()
         # Darker; of one colour; and with the same mean in a pattern that is not as rough.
         for strange in (0.8 * other, torch.full_like(other[:1], 0.5), F.avg_pool2d(other, 5, 1, 2)):
-            assert (encoder.scene(strange) < familiar).all()
+            assert (scene(encoder, strange) < familiar).all()
 
-    def test_half_precision_does_not_reach_it(self, encoder: WithScene) -> None:
+    def test_half_precision_keeps_it_finite(self, encoder: WithScene) -> None:
         x = some_images(3, seed=1)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(encoder.scene(x), encoder.scene(x.float()))
-            half = encoder.scene(x)
-        assert torch.equal(half, encoder.scene(x))
+        with torch.autocast("cpu", dtype=torch.float16):
+            assert scene(encoder, x).isfinite().all()
 
     def test_state(self, encoder: WithScene) -> None:
-        other = WithScene(nn.Conv2d(3, 4, 3, padding=1), Patches(filters=4, seed=5), max_dims=5)
+        other = WithScene(UNet(width=4, levels=2), Patches(filters=4, seed=5), max_dims=5)
         other.load_state_dict(encoder.state_dict())
         x = some_images(3, seed=1)
         assert torch.equal(other.eval()(x), encoder(x))
+
+    def test_folded(self, encoder: WithScene) -> None:
+        x = some_images(6, seed=1)
+        plain = scene(encoder, x)
+        encoder.fold()
+        torch.testing.assert_close(scene(encoder, x), plain, rtol=1e-4, atol=1e-3)
+
+
+class TestSceneRegression:
+    @pytest.fixture
+    def model(self, encoder: WithScene) -> SceneRegression:
+        model = SceneRegression(encoder, 4, density=MixtureDensity(components=2), tempering=RobustTempering()).eval()
+        batches = [(some_images(), torch.rand(30, 1, 16, 20), torch.ones(30, 16, 20))]
+        features = cache_features(model, batches)
+        fit_density(model, features, features)
+        refit_head(model, features, features, rounds=1)
+        return model
+
+    def test_folded_is_the_same(self, model: SceneRegression) -> None:
+        x = torch.cat([some_images(4, seed=1), torch.zeros(1, 3, 16, 20)])
+        moments, log_density = model.moments(x), model.log_density(x)
+        model.fold()
+        folded = model.pixels(x)
+        torch.testing.assert_close(folded.mean, moments.mean, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(folded.log_std, moments.log_std, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(folded.log_density, log_density, rtol=1e-4, atol=1e-2)
+        assert torch.equal(model.moments(x).mean, folded.mean)
+        assert torch.equal(model.log_density(x), folded.log_density)
+
+    def test_other_weights_undo_it(self, model: SceneRegression) -> None:
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        model.fold()
+        assert model.state_dict().keys() == state.keys()
+        state["head.linear.bias"] += 1
+        model.load_state_dict(state)
+        x = some_images(2, seed=1)
+        rows = model.rows(model.encode(x))
+        torch.testing.assert_close(model.rows(model.moments(x).mean), model.row_moments(rows).mean)
+        with pytest.raises(ValueError, match="fold"):
+            model.pixels(x)
+
+    @pytest.mark.parametrize("value", [1e30, -1e30, 1e38])
+    def test_always_finite(self, model: SceneRegression, value: float) -> None:
+        model.fold()
+        assert all(part.isfinite().all() for part in model.pixels(torch.full((1, 3, 16, 20), value)))
 
 
 class TestSceneDensity:

@@ -6,34 +6,39 @@ import inspect
 import os
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from density_regression.datasets.depth import DepthFolder
-from density_regression.density import MixtureDensity, RobustTempering, SceneDensity
+from density_regression.density import MixtureDensity, RobustTempering
 from density_regression.encoders import Patches, UNet, WithScene
-from density_regression.head import MeanHead
+from density_regression.head import Moments
 from density_regression.loop import TrainingOptions, TrainingReport, find_device
-from density_regression.model import DensityRegression
 from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, read_model, write_model
+from density_regression.scene import SceneRegression
 from density_regression.tables import split_rows
 from density_regression.training import fit_density_regression
 
-__all__ = ["DepthBatches", "DepthMaps", "DepthRegressor", "metres"]
+__all__ = ["DepthBatches", "DepthMaps", "DepthRegressor", "metres", "placed"]
 
 Maps = NDArray[np.float32]
+
+T = TypeVar("T", bound=nn.Module)
 
 MOST_HELD: Final = 2**27
 """Most pixels of images that are held on the device, at 7 bytes each."""
 
 PIXEL_ROWS: Final = 20_000
 """Pixels that the density is fitted on; neighbours are alike, so tables' 5,000 would be few."""
+
+COMPONENTS: Final = 4
+"""Most components of the mixture on pixels' features: their density is computed for every pixel."""
 
 
 class DepthMaps(NamedTuple):
@@ -138,7 +143,7 @@ class DepthRegressor:
     dims : int
         Directions of the pixels' features that the density looks at.
     reach : float
-        How far from the training data a prediction is still trusted, in spreads of the log-density.
+        How far from the training data a prediction is still trusted, in spreads of the log-density, beyond the first.
     validation_fraction : float
         Share of the images held out for early stopping, the density's level and the overall scale.
     device : str
@@ -158,7 +163,7 @@ class DepthRegressor:
 
     Attributes
     ----------
-    model_ : DensityRegression
+    model_ : SceneRegression
         The trained module.
     center_, scale_ : float
         Mean and standard deviation of the training depths, in metres.
@@ -175,9 +180,9 @@ class DepthRegressor:
         batch_size: int = 32,
         learning_rate: float = 1e-3,
         weight_decay: float = 0.01,
-        average: float = 2.0,
-        dims: int = 16,
-        reach: float = 3.0,
+        average: float = 8.0,
+        dims: int = 8,
+        reach: float = 0.5,
         validation_fraction: float = 0.1,
         device: str = "auto",
         precision: str = "auto",
@@ -205,7 +210,7 @@ class DepthRegressor:
         self.checkpoint_dir = checkpoint_dir
         self.verbose = verbose
 
-    model_: DensityRegression
+    model_: SceneRegression
     center_: float
     scale_: float
     report_: TrainingReport
@@ -221,11 +226,8 @@ class DepthRegressor:
         pairs = folder if isinstance(folder, DepthFolder) else DepthFolder(folder)
         train, held_out = self.prepare(pairs)
         torch.manual_seed(self.random_state)
-        self.model_ = self._build().to(find_device(self.device))
-        encoder = self.model_.encoder
-        assert isinstance(encoder, WithScene)
+        self.model_ = placed(self.build(), self.device)
         unvaried = self._batches(train.folder.subset(range(len(train.folder)), augment=False))
-        encoder.fit_scene(_Images(unvaried, self.model_))
         self.report_ = fit_density_regression(
             self.model_,
             train,
@@ -237,6 +239,7 @@ class DepthRegressor:
             verbose=self.verbose,
         )
         self.model_.eval()
+        self.model_.fold()
         return self
 
     def prepare(self, pairs: DepthFolder) -> tuple[DepthBatches, DepthBatches]:
@@ -276,9 +279,9 @@ class DepthRegressor:
         parts = []
         with torch.inference_mode():
             for batch in (part.to(device) for part in x.split(self.batch_size)):
-                mean, std = metres(self.model_, batch, self.center_, self.scale_)
-                score = self.model_.log_density(batch).mean((1, 2))
-                parts.append([part.cpu().numpy() for part in (mean, std, score)])
+                pixels = self.model_.pixels(batch)
+                mean, std = in_metres(Moments(*pixels[:2]), self.center_, self.scale_)
+                parts.append([part.cpu().numpy() for part in (mean, std, pixels.log_density.mean((1, 2)))])
         return DepthMaps(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -303,22 +306,23 @@ class DepthRegressor:
         try:
             self = cls(**config["params"], device=device)
             self.center_, self.scale_ = (float(value) for value in config["scaling"])
-            self.model_ = self._build()
+            self.model_ = self.build()
             self.model_.load_state_dict(tensors)
             self.report_ = TrainingReport({step: float(value) for step, value in config["seconds"].items()})
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InvalidModelError(f"{folder} does not hold a depth model of this version: {error}") from error
-        self.model_.to(find_device(device)).eval()
+        placed(self.model_, device).eval()
+        self.model_.fold()
         return self
 
-    def _build(self) -> DensityRegression:
-        encoder = WithScene(UNet(width=self.width, levels=self.levels), Patches(seed=self.random_state))
-        return DensityRegression(
-            encoder,
-            self.width + 1,
-            head=MeanHead(self.width),
-            density=SceneDensity(MixtureDensity(max_dims=self.dims, max_rows=PIXEL_ROWS)),
-            tempering=RobustTempering(reach=self.reach),
+    def build(self) -> SceneRegression:
+        """The module, as it is before any training."""
+        return SceneRegression(
+            WithScene(UNet(width=self.width, levels=self.levels), Patches(seed=self.random_state)),
+            self.width,
+            density=MixtureDensity(max_components=COMPONENTS, max_dims=self.dims, max_rows=PIXEL_ROWS),
+            # What images of one kind differ by tells nothing of errors; beyond that, as a linear model's would grow.
+            tempering=RobustTempering(exponent=1.0, reach=self.reach, start=1.0),
         )
 
     def _batches(self, folder: DepthFolder, seed: int | None = None) -> DepthBatches:
@@ -338,9 +342,22 @@ class DepthRegressor:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters if name not in apart}
 
 
+def placed(model: T, device: str) -> T:
+    """A model of images on its device; on a GPU with channels last, as its convolutions want them."""
+    model.to(find_device(device))
+    if find_device(device).type == "cuda":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
 def metres(model: Predictor, x: Tensor, center: float, scale: float) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (n, h, w), in metres, of a model that predicts scaled depth."""
-    mean, log_std = model.moments(x)
+    return in_metres(model.moments(x), center, scale)
+
+
+def in_metres(moments: Moments, center: float, scale: float) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (n, h, w), in metres, from moments (n, 1, h, w) of scaled depth."""
+    mean, log_std = moments
     return center + scale * mean[:, 0].float(), scale * log_std[:, 0].float().exp()
 
 
@@ -382,15 +399,3 @@ def _varied(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     x, y = (torch.where(mirrored < 0.5, part.flip(-1), part) for part in (x, y))
     mean = x.mean((1, 2, 3), keepdim=True)
     return ((0.8 + 0.4 * colours) * (mean + (0.8 + 0.4 * contrast) * (x - mean))).clamp(0, 1), y
-
-
-class _Images:
-    """The images of batches alone, where a model is."""
-
-    def __init__(self, batches: DepthBatches, model: DensityRegression) -> None:
-        self._batches = batches
-        self._device = next(model.parameters()).device
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for x, _, _ in self._batches:
-            yield x.to(self._device)

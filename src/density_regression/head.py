@@ -81,7 +81,10 @@ class Head(nn.Module, ABC):
 
     def forward(self, z: Tensor, log_density: Tensor | None = None) -> Moments:
         """Moments at features `z` (n, D), with tempered log-density (n,) if there is one."""
-        location, s = self._linear(z)
+        return self.combine(*self._linear(z), log_density)
+
+    def combine(self, location: Tensor, s: Tensor, log_density: Tensor | None = None) -> Moments:
+        """Moments from what the linear map gives, each (n, k)."""
         log_precision = self._kept(s) + (self.offset + math.log(2))
         if log_density is not None:
             log_precision = log_precision + log_density[:, None]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from density_regression._numeric import tame
 from density_regression._progress import StepProgress
+from density_regression.encoders import WithScene
 from density_regression.head import Head, Moments
 from density_regression.loop import (
     Batches,
@@ -118,6 +119,8 @@ def fit_density_regression(
         if isinstance(seen, TensorBatches):
             # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
             seen.rewind()
+        if done < 2 and isinstance(model.encoder, WithScene):
+            model.encoder.fit_scene(_Inputs(seen, device))
         features = cache_features(model, seen)
         held = cache_features(model, held_out) if held_out is not None else features
         if done < 1 and pretrained:
@@ -281,6 +284,18 @@ def mean_loss(moments: Moments, rows: Features) -> Tensor:
     mean, log_std = moments
     nll = log_std + 0.5 * ((rows.y - mean) * torch.exp(-log_std)).square() + 0.5 * math.log(2 * math.pi)
     return weighted_mean(nll.mean(-1), rows.weight)
+
+
+class _Inputs:
+    """The inputs of batches alone, on a device."""
+
+    def __init__(self, batches: Batches, device: torch.device) -> None:
+        self._batches = batches
+        self._device = device
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for batch in self._batches:
+            yield batch[0].to(self._device)
 
 
 class _NegativeLogLikelihood(nn.Module):

@@ -7,6 +7,7 @@ from functools import partial
 
 from density_regression.density.base import Density
 from density_regression.density.flow import FlowDensity
+from density_regression.density.folded import Folded
 from density_regression.density.gaussian import GaussianDensity
 from density_regression.density.kernel import KernelDensity
 from density_regression.density.mixture import MixtureDensity
@@ -28,6 +29,7 @@ __all__ = [
     "Density",
     "ExactTempering",
     "FlowDensity",
+    "Folded",
     "GaussianDensity",
     "KernelDensity",
     "MixtureDensity",

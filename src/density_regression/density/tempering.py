@@ -91,7 +91,8 @@ class RescaledTempering(Tempering):
 class RobustTempering(Tempering):
     r"""Polynomial instead of exponential growth of the variance, and none inside the training data.
 
-    With the excess e = max(0, reference - log p) / (reach * spread), how far a row lies below a typical held-out one,
+    With the excess e = max(0, reference - start * spread - log p) / (reach * spread), how far a row lies below a
+    typical held-out one,
 
     .. math:: \log \tilde p = -g \log(1 + 2 e).
 
@@ -106,6 +107,8 @@ class RobustTempering(Tempering):
         The g above, positive.
     reach : float or "auto"
         In spreads, positive. "auto" is 3 until a regressor learns it from rows that it hides from a few networks.
+    start : float
+        In spreads, how far below a typical row the variance begins to grow.
     """
 
     exponent: Tensor
@@ -118,13 +121,16 @@ class RobustTempering(Tempering):
     LEAST_SPREAD: Final = 0.5
     """In nats; a Gaussian of a single dimension has 0.76."""
 
-    def __init__(self, exponent: float = 2.0, reach: float | Literal["auto"] = "auto") -> None:
+    def __init__(self, exponent: float = 2.0, reach: float | Literal["auto"] = "auto", start: float = 0.0) -> None:
         super().__init__()
         if not (math.isfinite(exponent) and exponent > 0):
             raise ValueError(f"exponent must be positive and finite, got {exponent}.")
         if reach != "auto" and not (math.isfinite(reach) and reach > 0):
             raise ValueError(f'reach must be "auto" or positive and finite, got {reach}.')
+        if not (math.isfinite(start) and start >= 0):
+            raise ValueError(f"start must be at least 0 and finite, got {start}.")
         self.reach = reach
+        self.start = start
         self.register_buffer("exponent", torch.tensor(float(exponent)))
         self.register_buffer("spread", torch.tensor(1.0))
         self.register_buffer("learnt_reach", torch.tensor(TYPICAL_REACH if reach == "auto" else float(reach)))
@@ -139,5 +145,6 @@ class RobustTempering(Tempering):
 
     def forward(self, log_prob: Tensor) -> Tensor:
         """At most 0, and 0 wherever `log_prob` is at or above the reference."""
-        excess = (self.reference - log_prob).clamp_min(0.0) / (self.learnt_reach * self.spread)
+        begin = self.reference - self.start * self.spread if self.start else self.reference
+        excess = (begin - log_prob).clamp_min(0.0) / (self.learnt_reach * self.spread)
         return -self.exponent * torch.log1p(2.0 * excess)

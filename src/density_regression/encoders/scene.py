@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import torch
@@ -10,16 +10,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from density_regression._numeric import FittedModule, tame
+from density_regression.density.folded import Folded
 from density_regression.density.gaussian import GaussianDensity
+from density_regression.encoders.unet import UNet
 
 __all__ = ["Patches", "WithScene"]
 
-STRIDE: Final = 2
+SHRINK: Final = 2
+"""A patch is 3 x 3 squares of so many pixels each side, whose own noise is averaged away."""
+
+STRIDE: Final = 4
 """Pixels between two patches."""
 
+NOISE: Final = 0.1
+"""Largest standard deviation of the noise with which images are shown a second time, of a range from 0 to 1."""
 
-class Patches(FittedModule):
-    """The mean of many random functions of an image's small patches, at several scales.
+
+class Patches(nn.Module):
+    """The mean of many random functions of an image's small patches.
 
     Each function is relu(w . patch - b) with w drawn at random and b from the values that w . patch takes on the
     images seen by `fit`. Nothing here is trained for a task, so nothing is forgotten that the task did not need: two
@@ -30,9 +38,7 @@ class Patches(FittedModule):
     channels : int
         Of the images.
     filters : int
-        Functions at each scale.
-    scales : sequence of int
-        By how much the image is shrunk first.
+        Number of functions.
     bands : int
         Horizontal bands of the image that are described apart: a street has its sky above.
     seed : int
@@ -42,100 +48,115 @@ class Patches(FittedModule):
     weight: Tensor
     bias: Tensor
 
-    def __init__(
-        self,
-        channels: int = 3,
-        filters: int = 128,
-        scales: Sequence[int] = (1, 2, 4),
-        bands: int = 2,
-        *,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, channels: int = 3, filters: int = 64, bands: int = 2, *, seed: int = 0) -> None:
         super().__init__()
-        self.channels = channels
-        self.filters = filters
-        self.scales = tuple(scales)
         self.bands = bands
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
-        shape = (len(self.scales), filters, channels, 3, 3)
-        self.register_buffer("weight", torch.randn(shape, generator=generator))
-        self.register_buffer("bias", torch.zeros(len(self.scales), filters))
-
-    @property
-    def width(self) -> int:
-        """Length of the vector that describes an image."""
-        return len(self.scales) * self.filters * self.bands
+        weight = torch.randn(filters, channels, 3, 3, generator=generator)
+        # Of 3 x 3 means of as many pixels: the same as to shrink the image first.
+        weight = weight.repeat_interleave(SHRINK, 2).repeat_interleave(SHRINK, 3)
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", torch.zeros(filters))
 
     @torch.no_grad()
     def fit(self, images: Tensor) -> None:
         """Scale the functions, and choose where each begins, by some images (n, c, h, w)."""
-        generator = torch.Generator().manual_seed(self.seed)
-        for i, scale in enumerate(self.scales):
-            values = F.conv2d(_shrunk(images, scale), self.weight[i]).movedim(1, 0).flatten(1)
-            spread = values.std(1).clamp_min(1e-6)
-            self.weight[i] /= spread[:, None, None, None]
-            share = torch.rand(self.filters, generator=generator)
-            place = (share * (values.shape[1] - 1)).long().to(values.device)
-            self.bias[i] = -values.sort(1).values.gather(1, place[:, None])[:, 0] / spread
+        values = F.conv2d(_padded(images), self.weight, stride=STRIDE).movedim(1, 0).flatten(1)
+        spread = values.std(1).clamp_min(1e-6)
+        self.weight /= spread[:, None, None, None]
+        share = torch.rand(len(values), generator=torch.Generator().manual_seed(self.seed))
+        place = (share * (values.shape[1] - 1)).long().to(values.device)
+        self.bias.copy_(-values.sort(1).values.gather(1, place[:, None])[:, 0] / spread)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Means (n, width) of images (n, c, h, w)."""
-        parts = []
-        for i, scale in enumerate(self.scales):
-            values = F.relu(F.conv2d(_shrunk(x, scale), self.weight[i], self.bias[i], stride=STRIDE))
-            parts.append(F.adaptive_avg_pool2d(values, (self.bands, 1)).flatten(1))
-        return torch.cat(parts, dim=1)
+        """Means (n, filters * bands) of images (n, c, h, w)."""
+        values = F.relu(F.conv2d(_padded(x), self.weight, self.bias, stride=STRIDE))
+        return F.adaptive_avg_pool2d(values, (self.bands, 1)).flatten(1)
 
 
-class WithScene(nn.Module):
-    """An image encoder's features, and beside them the log-density of the whole image, the same for every pixel.
+class WithScene(FittedModule):
+    """A U-Net's features, and beside them the log-density of the whole image, the same for every pixel.
 
-    A network trained on few images forgets what tells a room from a street: the features of its pixels are as likely
-    there as here. What the image is made of (`Patches`) still differs. Use it with `SceneDensity`, and a head that
-    reads the encoder's own features alone.
+    The features of single pixels are as likely in a street as in a room: the last layer keeps what tells depth, not
+    what tells a street. What a whole image is made of still differs: the means of the U-Net's own features at one of
+    its first levels, which textures it knows, and the means of random functions of patches (`Patches`), whatever it
+    knows. Use it with `SceneDensity`, and a head that reads the U-Net's own features alone.
 
     Parameters
     ----------
-    encoder : nn.Module
+    encoder : UNet
         From images (n, c, h, w) to features (n, d, h, w).
     patches : Patches
-        How an image is described.
+        The other half of an image's description.
+    level : int
+        Of the U-Net, whose features are averaged.
     max_dims : int
         Directions of that description that the density looks at.
     """
 
-    def __init__(self, encoder: nn.Module, patches: Patches, max_dims: int = 128) -> None:
+    unit: Tensor
+
+    def __init__(self, encoder: UNet, patches: Patches, level: int = 2, max_dims: int = 128) -> None:
         super().__init__()
         self.encoder = encoder
         self.patches = patches
+        self.level = min(level, encoder.levels)
         # Directions of little variance tell most: there images of one kind agree.
         self.density = GaussianDensity(max_dims=max_dims, variance=0.9999)
+        self.register_buffer("unit", torch.ones(0))
+        self.folded: Folded | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (n, d + 1, h, w) of images (n, c, h, w)."""
-        z: Tensor = self.encoder(x)
-        return torch.cat([z, self.scene(x).to(z)[:, None, None, None].expand(-1, 1, *z.shape[2:])], dim=1)
+        """Features (n, d + 1, h, w) of images (n, c, h, w), the last log p(scene)."""
+        z, log_density = self.apart(x)
+        return torch.cat([z, log_density.to(z.dtype)[:, None, None, None].expand(-1, 1, *z.shape[2:])], dim=1)
 
-    def scene(self, x: Tensor) -> Tensor:
-        """log p(scene), in nats, (n,) of images (n, c, h, w)."""
-        # Whatever step 1 computes in half precision: its exponents are too small for a log-density.
-        with torch.autocast(x.device.type, enabled=False):
-            log_density: Tensor = self.density(tame(self.patches(x.float())))
-        return log_density
+    def apart(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (n, d, h, w) of images (n, c, h, w), and log p(scene) (n,), in nats; zero until `fit_scene`."""
+        maps = self.encoder.maps(x)
+        return maps[-1], self._log_density(self._describe(x, maps)) if self.density.fitted else x.new_zeros(len(x))
+
+    def fold(self) -> None:
+        """Compute log p(scene) by one product."""
+        self.folded = Folded.of(self.density, unit=self.unit)
 
     @torch.no_grad()
     def fit_scene(self, batches: Iterable[Tensor]) -> None:
-        """Learn the density of whole images from batches (n, c, h, w); iterated twice, it does not keep them."""
+        """Learn the density of whole images from batches (n, c, h, w), with the U-Net as it is; it keeps none of them.
+
+        Each is shown as it is and with some noise. Else the density would know the training images' own noise, and
+        find an image strange for a change that nobody sees.
+        """
+        self.eval()
         self.patches.fit(next(iter(batches)))
-        described = torch.cat([self.patches(images) for images in batches])
-        self.density.fit(described)
+        generator = torch.Generator().manual_seed(self.patches.seed)
+        parts = []
+        for x in batches:
+            size = NOISE * torch.rand(len(x), 1, 1, 1, generator=generator)
+            noise = size * torch.randn(x.shape, generator=generator)
+            for images in (x, (x + noise.to(x)).clamp(0.0, 1.0)):
+                parts.append(self._describe(images, self.encoder.maps(images)))
+        described = torch.cat(parts)
+        self._store(unit=described.std(0, correction=0).clamp_min(1e-6))
+        self.density.fit(described / self.unit)
+
+    def _describe(self, x: Tensor, maps: list[Tensor]) -> Tensor:
+        return torch.cat([maps[self.level].mean((2, 3)), self.patches(x)], dim=1)
+
+    def _log_density(self, described: Tensor) -> Tensor:
+        # Whatever else is computed in half precision: its range is too small for a log-density.
+        with torch.autocast(described.device.type, enabled=False):
+            described = described.float()
+            log_density: Tensor
+            if self.folded is None:
+                log_density = self.density(tame(described / self.unit))
+            else:
+                log_density = self.folded(tame(described))[0]
+            return log_density
 
 
-def _shrunk(x: Tensor, scale: int) -> Tensor:
-    below, right = (max(3 * scale - side, 0) for side in x.shape[-2:])
-    if below or right:
-        # Smaller than one patch.
-        x = F.pad(x, (0, right, 0, below), mode="replicate")
-    # Around zero: a patch is then told by its pattern and not only by its brightness.
-    return (F.avg_pool2d(x, scale) if scale > 1 else x) - 0.5
+def _padded(x: Tensor) -> Tensor:
+    """Images no smaller than one patch."""
+    below, right = (max(3 * SHRINK - side, 0) for side in x.shape[-2:])
+    return F.pad(x, (0, right, 0, below), mode="replicate") if below or right else x

@@ -51,6 +51,10 @@ class UNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, width, h, w) of images (n, c, h, w)."""
+        return self.maps(x)[-1]
+
+    def maps(self, x: Tensor) -> list[Tensor]:
+        """What each level sees on the way down, the full resolution first, and last the features of every pixel."""
         height, width = x.shape[-2:]
         size = 2**self.levels
         below, right = -height % size, -width % size
@@ -62,7 +66,7 @@ class UNet(nn.Module):
             seen.append(x)
         for level in reversed(range(self.levels)):
             x = self.up[level](torch.cat([self.rise[level](x), seen[level]], dim=1))
-        return x[..., :height, :width]
+        return [*seen, x[..., :height, :width]]
 
 
 def _block(before: int, after: int, dropout: float) -> nn.Sequential:

@@ -15,7 +15,7 @@ from density_regression.baselines.evidential import EvidentialNetwork
 from density_regression.baselines.gaussian import GaussianNetwork
 from density_regression.baselines.natural_posterior import NaturalPosteriorNetwork
 from density_regression.datasets.depth import DepthFolder
-from density_regression.depth import DepthRegressor
+from density_regression.depth import DepthRegressor, placed
 from density_regression.encoders import UNet
 from density_regression.loop import find_device
 from density_regression.network import Predictor
@@ -61,7 +61,7 @@ def train(method: str, regressor: DepthRegressor, pairs: DepthFolder) -> Trained
         model = RIVALS[method](
             lambda **other: UNet(width=regressor.width, levels=regressor.levels, **other), regressor.width
         )
-        model.to(find_device(regressor.device))
+        placed(model, regressor.device)
         fit_baseline(model, *batches, options=regressor.options(), verbose=regressor.verbose)
     model.eval()
     if find_device(regressor.device).type == "cuda":

@@ -1,0 +1,184 @@
+"""What the density costs on images: time of a prediction, parameters, and memory while it is fitted.
+
+    python benchmarks/depth.py [--device cuda] [--rounds 200] [--json FILE]
+
+A U-Net of the default size on images of 128 x 160. Ours and five networks against one Gaussian network, all compiled
+and timed by turns within one run, in float32 (convolutions in TF32 on a GPU, as torch has it). The density is that of
+random images, which costs what any other costs. Memory: the most that caching features and fitting the density hold
+beyond the network and one batch, for 100 images and for 795, with the same held-out images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from density_regression.baselines.ensemble import EnsembleNetwork
+from density_regression.baselines.gaussian import GaussianNetwork
+from density_regression.depth import DepthRegressor, placed
+from density_regression.encoders import UNet
+from density_regression.network import Predictor
+from density_regression.scene import SceneRegression
+from density_regression.training import cache_features, fit_density, refit_head
+
+SIZE = (128, 160)
+BATCHES = (1, 32)
+MEMBERS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=200, help="predictions of each, by turns")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    args = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(0)
+    plain, ensemble, ours = networks(args.device)
+    figures: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "parameters, ours / Gaussian network": count(ours) / count(plain),
+        "parameters and buffers, ours / Gaussian network": count(ours, buffers=True) / count(plain, buffers=True),
+    }
+    for batch in BATCHES:
+        x = torch.rand(batch, 3, *SIZE, device=args.device)
+        if args.device == "cuda":
+            x = x.to(memory_format=torch.channels_last)
+        names = ("Gaussian network", "ours", "ensemble")
+        times = timed([compiled(model, x) for model in (plain, ours, ensemble)], x, args.rounds)
+        for name, seconds in zip(names, times, strict=True):
+            figures[f"batch {batch}, {name} (ms)"] = 1e3 * seconds
+        figures[f"batch {batch}, ours / Gaussian network"] = times[1] / times[0]
+        figures[f"batch {batch}, ensemble / ours"] = times[2] / times[1]
+    if args.device == "cuda":
+        for images in (100, 795):
+            figures[f"memory of fitting the density, {images} images (MiB)"] = memory(images)
+    for name, value in figures.items():
+        print(f"{name:55s} {value if not isinstance(value, float) else format(value, '.4g')}")
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def networks(device: str) -> tuple[GaussianNetwork, EnsembleNetwork, SceneRegression]:
+    """A Gaussian network, five of them, and ours with everything fitted but the network."""
+    regressor = DepthRegressor(device=device)
+    plain, *members = (GaussianNetwork(UNet(), regressor.width) for _ in range(1 + MEMBERS))
+    ours = placed(regressor.build(), device).eval()
+    fit_all_but_the_network(ours, list(some_batches(64, device)), list(some_batches(32, device)))
+    ours.fold()
+    return placed(plain, device).eval(), placed(EnsembleNetwork(members), device).eval(), ours
+
+
+def some_batches(images: int, device: str, size: int = 16) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Images of noise with as much depth."""
+    for start in range(0, images, size):
+        n = min(size, images - start)
+        x = torch.rand(n, 3, *SIZE, device=device)
+        yield x, torch.randn(n, 1, *SIZE, device=device), torch.ones(n, *SIZE, device=device)
+
+
+def fit_all_but_the_network(model: SceneRegression, train: Any, held_out: Any) -> None:
+    """Steps 2 and 3, the scenes' density with them."""
+    model.encoder.fit_scene([batch[0] for batch in train] if isinstance(train, list) else Inputs(train))
+    features, held = cache_features(model, train), cache_features(model, held_out)
+    fit_density(model, features, held)
+    refit_head(model, features, held, rounds=1)
+
+
+class Batches:
+    """Batches made when they are asked for, so that it is not they that fill the memory."""
+
+    def __init__(self, images: int, size: int) -> None:
+        self.images = images
+        self.size = size
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        return some_batches(self.images, "cuda", self.size)
+
+
+class Inputs:
+    """The images of `Batches` alone."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for x, *_ in self.batches:
+            yield x
+
+
+def compiled(model: Predictor, x: Tensor) -> Callable[[Tensor], object]:
+    """A prediction, mean and standard deviation of every pixel, as one compiled graph."""
+
+    class Prediction(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            mean, log_std = self.model.moments(x)
+            return mean, log_std.exp()
+
+    mode = "reduce-overhead" if x.is_cuda else "default"
+    function = torch.compile(Prediction().eval(), mode=mode, dynamic=False)
+    with torch.inference_mode():
+        for _ in range(5):
+            function(x)
+    return function
+
+
+@torch.inference_mode()
+def timed(functions: list[Callable[[Tensor], object]], x: Tensor, rounds: int) -> list[float]:
+    """Median seconds of a call of each, in blocks by turns."""
+    block = min(rounds, 20)
+    seconds: list[list[float]] = [[] for _ in functions]
+    for _ in range(rounds // block):
+        for function, own in zip(functions, seconds, strict=True):
+            # The first call of a block may have to change graphs.
+            own.extend([once(function, x) for _ in range(block + 1)][1:])
+    return [statistics.median(own) for own in seconds]
+
+
+def once(function: Callable[[Tensor], object], x: Tensor) -> float:
+    """Seconds of a call."""
+    if not x.is_cuda:
+        start = time.perf_counter()
+        function(x)
+        return time.perf_counter() - start
+    torch.compiler.cudagraph_mark_step_begin()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    function(x)
+    end.record()
+    torch.cuda.synchronize()
+    return 1e-3 * begin.elapsed_time(end)
+
+
+def memory(images: int) -> float:
+    """MiB that steps 2 and 3 hold at most, beyond what is there before."""
+    model = placed(DepthRegressor(device="cuda").build(), "cuda").eval()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    # Batches of 5, as the last one of either number.
+    fit_all_but_the_network(model, Batches(images, 5), Batches(80, 5))
+    return float(torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def count(model: nn.Module, *, buffers: bool = False) -> int:
+    """Numbers that were trained, and if asked all others."""
+    return sum(part.numel() for part in (*model.parameters(), *(model.buffers() if buffers else ())))
+
+
+if __name__ == "__main__":
+    main()

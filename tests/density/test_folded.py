@@ -1,0 +1,55 @@
+"""One product must give what whitening, components and a layer give one after another."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from density_regression._numeric import LARGE
+from density_regression.density import Density, Folded, GaussianDensity, KernelDensity, MixtureDensity
+
+
+@pytest.fixture
+def z() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    mixed = torch.randn(2000, 12, generator=generator) @ torch.randn(12, 12, generator=generator)
+    return mixed + 3 * torch.rand(12, generator=generator)
+
+
+@pytest.mark.parametrize(
+    "density",
+    [
+        GaussianDensity(max_dims=5),
+        GaussianDensity(max_dims=None, variance=1.0),
+        MixtureDensity(1, max_dims=5),
+        MixtureDensity(3, max_dims=5),
+        MixtureDensity(4, max_dims=None, variance=1.0),
+    ],
+)
+class TestFolded:
+    def test_is_the_same(self, density: Density, z: Tensor) -> None:
+        density.fit(z)
+        layer = nn.Linear(12, 3)
+        log_prob, output = Folded.of(density, beside=layer)(z)
+        torch.testing.assert_close(log_prob, density.log_prob(z), rtol=1e-5, atol=1e-3)
+        torch.testing.assert_close(output, layer(z))
+        alone, nothing = Folded.of(density)(z)
+        torch.testing.assert_close(alone, log_prob, rtol=1e-5, atol=1e-3)
+        assert nothing.shape == (len(z), 0)
+
+    def test_units(self, density: Density, z: Tensor) -> None:
+        unit = 0.1 + torch.arange(12.0)
+        density.fit(z / unit)
+        torch.testing.assert_close(
+            Folded.of(density, unit=unit)(z)[0], density.log_prob(z / unit), rtol=1e-5, atol=1e-3
+        )
+
+    def test_far_away(self, density: Density, z: Tensor) -> None:
+        density.fit(z)
+        folded = Folded.of(density)
+        assert folded(LARGE * z.sign())[0].isfinite().all()
+        assert (folded(1e4 * (z - z.mean(0)))[0] < density.log_prob(z).min()).all()
+
+
+def test_others_cannot_be_folded(z: Tensor) -> None:
+    with pytest.raises(ValueError, match="KernelDensity"):
+        Folded.of(KernelDensity().fit(z))
