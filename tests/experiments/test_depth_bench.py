@@ -13,6 +13,7 @@ from density_regression.baselines.gaussian import GaussianNetwork
 from density_regression.cli import app
 from density_regression.datasets import make_scenes
 from density_regression.encoders import UNet
+from density_regression.experiments.depth import bench
 from density_regression.experiments.depth.attack import fgsm
 from density_regression.experiments.depth.bench import EPSILONS, DepthBench, depth_folders
 from density_regression.experiments.depth.methods import METHODS
@@ -60,6 +61,18 @@ def test_a_run_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
     assert (first["method"], [record["method"] for record in rest]) == ("Gaussian", ["EDL"])
     with RecordFile(path) as file:
         assert list(DepthBench(data, ("Gaussian", "EDL"), 1, "cpu", SMALL).run(file)) == []
+
+
+def test_a_run_goes_on_with_the_same_attack(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    for name in ("first", "second"):
+        with RecordFile(tmp_path / f"{name}.jsonl") as file:
+            runs.append(next(DepthBench(data, ("Gaussian",), 1, "cpu", SMALL).run(file)))
+        # Were it trained again, it would be another network.
+        monkeypatch.setattr(bench, "SURROGATE", 7)
+    assert runs[0]["tests"]["common 0.04"] == runs[1]["tests"]["common 0.04"]
+    with RecordFile(tmp_path / "third.jsonl") as file, pytest.raises(ValueError, match="other settings"):
+        next(DepthBench(data, ("Gaussian",), 1, "cpu", {**SMALL, "epochs": 1}).run(file))
 
 
 def test_the_attack_raises_the_loss_by_no_more_than_epsilon() -> None:

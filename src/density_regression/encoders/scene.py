@@ -17,10 +17,10 @@ from density_regression.encoders.unet import UNet
 __all__ = ["Patches", "WithScene"]
 
 SHRINK: Final = 2
-"""A patch is 3 x 3 squares of so many pixels each side, whose own noise is averaged away."""
+"""By how much an image is shrunk before its patches are looked at: the noise of single pixels is averaged away."""
 
-STRIDE: Final = 4
-"""Pixels between two patches."""
+STRIDE: Final = 2
+"""Pixels of the shrunk image between two patches."""
 
 NOISE: Final = 0.1
 """Largest standard deviation of the noise with which images are shown a second time, of a range from 0 to 1."""
@@ -53,16 +53,13 @@ class Patches(nn.Module):
         self.bands = bands
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
-        weight = torch.randn(filters, channels, 3, 3, generator=generator)
-        # Of 3 x 3 means of as many pixels: the same as to shrink the image first.
-        weight = weight.repeat_interleave(SHRINK, 2).repeat_interleave(SHRINK, 3)
-        self.register_buffer("weight", weight)
+        self.register_buffer("weight", torch.randn(filters, channels, 3, 3, generator=generator))
         self.register_buffer("bias", torch.zeros(filters))
 
     @torch.no_grad()
     def fit(self, images: Tensor) -> None:
         """Scale the functions, and choose where each begins, by some images (n, c, h, w)."""
-        values = F.conv2d(_padded(images), self.weight, stride=STRIDE).movedim(1, 0).flatten(1)
+        values = F.conv2d(_shrunk(images), self.weight, stride=STRIDE).movedim(1, 0).flatten(1)
         spread = values.std(1).clamp_min(1e-6)
         self.weight /= spread[:, None, None, None]
         share = torch.rand(len(values), generator=torch.Generator().manual_seed(self.seed))
@@ -71,7 +68,7 @@ class Patches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Means (n, filters * bands) of images (n, c, h, w)."""
-        values = F.relu(F.conv2d(_padded(x), self.weight, self.bias, stride=STRIDE))
+        values = F.relu(F.conv2d(_shrunk(x), self.weight, self.bias, stride=STRIDE))
         return F.adaptive_avg_pool2d(values, (self.bands, 1)).flatten(1)
 
 
@@ -156,7 +153,7 @@ class WithScene(FittedModule):
             return log_density
 
 
-def _padded(x: Tensor) -> Tensor:
-    """Images no smaller than one patch."""
+def _shrunk(x: Tensor) -> Tensor:
+    """Images at half their size, and no smaller than one patch."""
     below, right = (max(3 * SHRINK - side, 0) for side in x.shape[-2:])
-    return F.pad(x, (0, right, 0, below), mode="replicate") if below or right else x
+    return F.avg_pool2d(F.pad(x, (0, right, 0, below), mode="replicate") if below or right else x, SHRINK)

@@ -124,7 +124,7 @@ def plot_depth_panel(rows: Sequence[DepthRow], target: Figure | str | os.PathLik
 
     columns = 5 if any("truth" in own for own in maps) else 3
     width = _PANEL * columns + _EDGES[0]
-    figure = Figure(figsize=(width, _PANEL * sum(map(_shape, maps)) + _EDGES[1]), dpi=150)
+    figure = Figure(figsize=(width, _PANEL * sum(map(_shape, maps)) + _EDGES[1]), dpi=110)
     FigureCanvasAgg(figure)
     _draw_rows(figure, maps, [row.label for row in rows])
     content = BytesIO()

@@ -16,11 +16,12 @@ from density_regression._files import write_whole
 from density_regression.datasets.depth import DepthFolder
 from density_regression.depth import DepthRegressor, metres
 from density_regression.experiments.depth.attack import fgsm
-from density_regression.experiments.depth.methods import METHODS, Trained, train
+from density_regression.experiments.depth.methods import METHODS, Trained, train, untrained
 from density_regression.experiments.depth.scoring import held_out_scale, predict, score
 from density_regression.experiments.provenance import provenance
 from density_regression.experiments.records import Record, RecordFile
 from density_regression.loop import find_device
+from density_regression.persistence import read_model, write_model
 
 __all__ = ["EPSILONS", "DepthBench", "depth_folders"]
 
@@ -106,7 +107,7 @@ class DepthBench:
         device = find_device(self.device)
         folders = {name: DepthFolder(path) for name, path in depth_folders(self.data_dir).items()}
         tests = {name: Images.of(folders[name], device) for name in ("test", "outdoor")}
-        surrogate = train("Gaussian", self._regressor(SURROGATE), folders["train"])
+        surrogate = self._surrogate(folders["train"], file.path.with_name("surrogate"))
         common = _attacked(surrogate, tests["test"], self._size())
         for method, seed in missing:
             regressor = self._regressor(seed)
@@ -122,6 +123,25 @@ class DepthBench:
                 _write_panels(panels / f"{method.replace(' ', '-')}.npz", trained, sets)
             file.append(record)
             yield record
+
+    def _surrogate(self, pairs: DepthFolder, folder: Path) -> Trained:
+        """The network whose gradient makes the common attack, kept in a folder.
+
+        A GPU does not train the same network twice, and a run that goes on must go on with the same images.
+        """
+        regressor = self._regressor(SURROGATE)
+        if not folder.exists():
+            trained = train("Gaussian", regressor, pairs)
+            scaling = [trained.center, trained.scale]
+            write_model(folder, {"settings": self.settings, "scaling": scaling}, trained.model.state_dict())
+            return trained
+        config, tensors = read_model(folder)
+        if config["settings"] != self.settings:
+            raise ValueError(f"{folder} holds a network with other settings; write the results to another folder.")
+        model = untrained("Gaussian", regressor)
+        model.load_state_dict(tensors)
+        center, scale = config["scaling"]
+        return Trained(model.eval(), center, scale, seconds=0.0)
 
     def _record(
         self,

@@ -20,7 +20,7 @@ from density_regression.encoders import UNet
 from density_regression.loop import find_device
 from density_regression.network import Predictor
 
-__all__ = ["METHODS", "OURS", "Trained", "train"]
+__all__ = ["METHODS", "OURS", "Trained", "train", "untrained"]
 
 OURS: Final = "Density-Regression"
 
@@ -50,6 +50,15 @@ class Trained(NamedTuple):
     seconds: float
 
 
+def untrained(method: str, regressor: DepthRegressor) -> Rival:
+    """A rival's network, of the size, and on the device, of `regressor`."""
+    torch.manual_seed(regressor.random_state)
+    model = RIVALS[method](
+        lambda **other: UNet(width=regressor.width, levels=regressor.levels, **other), regressor.width
+    )
+    return placed(model, regressor.device)
+
+
 def train(method: str, regressor: DepthRegressor, pairs: DepthFolder) -> Trained:
     """Fit a method to `pairs` with the network, split, scaling and training of `regressor`, which is fitted if ours."""
     start = time.perf_counter()
@@ -57,11 +66,7 @@ def train(method: str, regressor: DepthRegressor, pairs: DepthFolder) -> Trained
         model: Predictor = regressor.fit(pairs).model_
     else:
         batches = regressor.prepare(pairs)
-        torch.manual_seed(regressor.random_state)
-        model = RIVALS[method](
-            lambda **other: UNet(width=regressor.width, levels=regressor.levels, **other), regressor.width
-        )
-        placed(model, regressor.device)
+        model = untrained(method, regressor)
         fit_baseline(model, *batches, options=regressor.options(), verbose=regressor.verbose)
     model.eval()
     if find_device(regressor.device).type == "cuda":

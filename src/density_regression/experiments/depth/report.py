@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from density_regression.experiments.report.names import in_order
 from density_regression.experiments.report.numbers import mean_and_sd, plus_minus
 from density_regression.experiments.report.tables import commits_of
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["write_depth_report"]
 
 INDOOR: Final = "NYU Depth v2, labelled set (795 training, 218 test images)"
 OUTDOOR: Final = "KITTI, 72 crops of 24 frames (stand-in for ApolloScape)"
+
+ATTRIBUTION: Final = (
+    "Rooms: NYU Depth v2 (Silberman et al., 2012). Streets: KITTI (Geiger et al., 2013), CC BY-NC-SA 3.0. First seed."
+)
 
 ATTACKS: Final = {"own": "the method's own loss", "common": "another network's loss, the same for all methods"}
 SETS: Final = {
@@ -82,7 +83,7 @@ def write_depth_report(results: Path, out: Path) -> list[Path]:
     sections = (
         Section("Tables", tables=_tables(runs)),
         Section("Curves", pictures=tuple(map(_shown, curves))),
-        *([Section("Pictures", pictures=tuple(map(_shown, pictures)))] if pictures else []),
+        *([Section("Pictures", (ATTRIBUTION,), pictures=tuple(map(_shown, pictures)))] if pictures else []),
     )
     page = Section("Depth from one image", text=_introduction(runs), sections=sections)
     write_whole(out / "report.md", markdown(page).encode())
