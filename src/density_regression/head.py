@@ -181,7 +181,7 @@ class NaturalHead(Head):
     """
 
     def _mean(self, location: Tensor, s: Tensor) -> Tensor:
-        return -location * torch.exp(-s.clamp(self.s_min, self.s_max))
+        return -location * torch.exp(-s.maximum(self.s_min).minimum(self.s_max))
 
     def _location(self, mean: Tensor, s: Tensor) -> Tensor:
         return -mean * torch.exp(s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,9 @@ class Predictor(nn.Module, ABC):
     targets : int
         Number k of targets.
     """
+
+    no_graph: ClassVar[str] = ""
+    """Why predictions cannot be written as one graph, if they cannot."""
 
     def __init__(self, targets: int = 1) -> None:
         super().__init__()

@@ -100,6 +100,8 @@ class RandomNetwork(SampledBaseline, GaussianNetwork):
 
     seed: Tensor
 
+    no_graph = "it draws at random when it predicts"
+
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, n_samples: int = 50) -> None:
         super().__init__(encoder, features, targets)
         if n_samples < 1:

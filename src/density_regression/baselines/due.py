@@ -209,6 +209,8 @@ class DUENetwork(SpectralBaseline):
     a: Tensor
     B: Tensor
 
+    no_graph = "its Gaussian process is gpytorch's, in float64"
+
     def __init__(
         self,
         encoder: nn.Module,

@@ -9,6 +9,7 @@ import typer
 
 from density_regression.cli.bench import bench
 from density_regression.cli.demo import demo
+from density_regression.cli.export import export
 from density_regression.cli.fit import fit
 from density_regression.cli.predict import predict
 from density_regression.cli.report import report
@@ -39,5 +40,5 @@ def main(
     """Deep regression with an honest predictive distribution in one forward pass."""
 
 
-for command in (demo, fit, predict, bench, report):
+for command in (demo, fit, predict, export, bench, report):
     app.command()(command)
