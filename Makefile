@@ -42,6 +42,7 @@ format: install ## put the code into shape
 bench: install ## time and accuracy; UCI only if DENSITY_REGRESSION_DATA names its folder
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/ensemble.py
+	$(BIN)/python benchmarks/export.py
 ifdef DENSITY_REGRESSION_DATA
 	$(BIN)/python benchmarks/uci.py
 	$(BIN)/python benchmarks/rivals.py

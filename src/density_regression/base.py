@@ -234,9 +234,8 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
     def to_onnx(self, path: str | os.PathLike[str], *, dtype: Dtype = "float64") -> float:
         """Write the fitted model as one ONNX graph, from rows in their own units to results in the target's.
 
-        Input `X` (n, c); outputs `mean` and `std`, each (n,) or (n, k), and `log_density` (n,) where there is one. Any
-        number of rows. The file is tried by ONNX Runtime on random rows before it is written. Rows are not checked
-        there as `predict` checks them.
+        Input `X` (n, c); outputs `mean` and `std`, each (n, k), and `log_density` (n,) where there is one; any number
+        of rows, which are not checked as `predict` checks them. The file is tried by ONNX Runtime before it is written.
 
         Parameters
         ----------
@@ -264,8 +263,7 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
         check_is_fitted(self)
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {dtype!r}.")
-        model = copy.deepcopy(self.model_).cpu().float()
-        return Graph(model, self.x_scaling_, self.y_scaling_, one_target=self.target_shape_ == (), dtype=DTYPES[dtype])
+        return Graph(copy.deepcopy(self.model_).cpu(), self.x_scaling_, self.y_scaling_, dtype=DTYPES[dtype])
 
     # -- fitting ------------------------------------------------------------------------------------------------
 

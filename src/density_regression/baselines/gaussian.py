@@ -50,6 +50,8 @@ class GaussianNetwork(Baseline):
         Exponent of beta-NLL (Seitzer et al., 2022); 0 is maximum likelihood.
     """
 
+    log_std_limit: ClassVar[float] = LOG_STD_LIMIT
+
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, beta: float = 0.0) -> None:
         super().__init__(encoder, features, targets)
         self.beta = beta

@@ -12,6 +12,9 @@ from density_regression._numeric import LARGE, FittedModule, tame
 
 __all__ = ["Whitening"]
 
+FARTHEST = 1e36
+"""Largest squared distance, that of a feature of size `LARGE` in units of a residual of 1e-6."""
+
 
 class Whitening(FittedModule):
     r"""Centre, rotate and scale features so that the directions kept have unit variance.
@@ -123,4 +126,4 @@ class Whitening(FittedModule):
             return t, self.log_det.expand(t.shape[0])
         # What the kept directions do not explain, itself: as a difference of squares it would drown in rounding.
         left_over = torch.addmm(centered, padded, self.reconstruction, alpha=-1) / self.residual_scale
-        return t, self.log_det - 0.5 * left_over.square().sum(-1).clamp_max(LARGE**2)
+        return t, self.log_det - 0.5 * left_over.square().sum(-1).clamp_max(FARTHEST)

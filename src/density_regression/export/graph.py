@@ -1,0 +1,110 @@
+"""A fitted regressor as one module, from rows in their own units to mean and standard deviation."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from density_regression._numeric import LARGE
+from density_regression.model import DensityRegression
+from density_regression.network import Predictor
+from density_regression.tables import Scaling
+
+__all__ = ["DTYPES", "INPUT", "OUTPUTS", "Dtype", "ExportError", "Graph", "export_program", "first_line"]
+
+Dtype = Literal["float64", "float32"]
+DTYPES: Final[dict[str, torch.dtype]] = {"float64": torch.float64, "float32": torch.float32}
+
+INPUT: Final = "X"
+OUTPUTS: Final = ("mean", "std", "log_density")
+"""Names in the graph; the last only of a model with a density."""
+
+
+class ExportError(ValueError):
+    """A model, or a part of it, cannot be written as a graph."""
+
+
+class Graph(nn.Module):
+    """Scaling, encoder, density, head and the target's units in one module without any choice left to make.
+
+    Parameters
+    ----------
+    model : Predictor
+        Fitted to scaled rows.
+    x_scaling, y_scaling : Scaling
+        Of inputs and targets.
+    dtype : torch.dtype
+        Of inputs and results: rows are scaled in it, and the network computes in float32.
+    """
+
+    x_center: Tensor
+    x_scale: Tensor
+    y_center: Tensor
+    y_scale: Tensor
+    largest: Tensor
+
+    def __init__(self, model: Predictor, x_scaling: Scaling, y_scaling: Scaling, *, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = model.requires_grad_(False)
+        self.dtype = dtype
+        self.register_buffer("largest", torch.tensor(torch.finfo(dtype).max, dtype=dtype))
+        for name, scaling in (("x", x_scaling), ("y", y_scaling)):
+            for part, values in zip(("center", "scale"), scaling, strict=True):
+                self.register_buffer(f"{name}_{part}", _representable(values, dtype))
+        # A standard deviation is e^80 at most, times the scale.
+        self.may_overflow = bool(self.y_scale.max() > 1e-36 * self.largest)
+
+    @property
+    def has_density(self) -> bool:
+        """Whether the log-density is among the results."""
+        return isinstance(self.model, DensityRegression) and self.model.density is not None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Mean and standard deviation (n, k) of rows (n, c), and their log-density (n,) if there is one."""
+        scaled = ((x - self.x_center) / self.x_scale).clamp(-LARGE, LARGE).float()
+        mean, log_std = self.model.moments(scaled)
+        mean = mean.to(self.dtype) * self.y_scale + self.y_center
+        std = log_std.to(self.dtype).exp() * self.y_scale
+        if self.may_overflow:
+            mean, std = mean.maximum(-self.largest).minimum(self.largest), std.minimum(self.largest)
+        if not self.has_density:
+            return mean, std
+        # One pass of the encoder serves both: the exporter sees that they are the same.
+        return mean, std, cast(DensityRegression, self.model).log_density(scaled)
+
+
+def export_program(graph: Graph) -> ExportedProgram:
+    """The graph by `torch.export`, for any number of rows.
+
+    Raises
+    ------
+    ExportError
+        If some part of the model depends on more than the rows.
+    """
+    if graph.model.no_graph:
+        raise ExportError(f"A {type(graph.model).__name__} cannot be written as a graph: {graph.model.no_graph}.")
+    graph.eval()
+    rows = torch.zeros(3, len(graph.x_center), dtype=graph.dtype)
+    try:
+        with torch.no_grad():
+            return torch.export.export(graph, (rows,), dynamic_shapes=({0: Dim("rows")},), strict=False)
+    # Whatever an encoder does that a graph cannot hold, torch has an exception of its own for it.
+    except Exception as error:
+        raise ExportError(f"This model cannot be written as a graph: {first_line(error)}") from error
+
+
+def _representable(values: Any, dtype: torch.dtype) -> Tensor:
+    """Numbers in `dtype`; those too large or too small for it are its largest or smallest."""
+    limits = torch.finfo(dtype)
+    result = torch.from_numpy(np.asarray(values)).clamp(limits.min, limits.max).to(dtype)
+    return torch.where(result == 0, torch.where(torch.from_numpy(np.asarray(values)) == 0, 0.0, limits.tiny), result)
+
+
+def first_line(error: Exception | None) -> str:
+    """What an exception says, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -1,0 +1,136 @@
+"""ONNX files: written by hand where the model is the default's, by torch's exporter where it is not, and tried."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from density_regression._extras import import_extra
+from density_regression._files import write_whole
+from density_regression.export.graph import INPUT, OUTPUTS, ExportError, Graph, export_program, first_line
+from density_regression.export.lean import lean_model
+
+__all__ = ["write_onnx"]
+
+TOLERANCE: Final = 1e-3
+"""Largest relative difference that is taken for rounding, which grows far away."""
+
+
+def write_onnx(graph: Graph, path: str | os.PathLike[str], *, about: dict[str, str] | None = None) -> float:
+    """Write the graph as an ONNX file, whole or not at all.
+
+    Parameters
+    ----------
+    graph : Graph
+        On the CPU.
+    path : path
+        File to write.
+    about : dict of str, optional
+        What the file is to say of itself.
+
+    Returns
+    -------
+    float
+        Largest difference between ONNX Runtime's results and torch's on random rows, near and far, relative to their
+        size (that of a mean, to the standard deviation if it is larger).
+
+    Raises
+    ------
+    ExportError
+        If some part of the model has no ONNX operator, or the file does not give the same results.
+    """
+    import_extra("onnxscript", needed_by="Exporting", extra="onnx")
+    runtime = import_extra("onnxruntime", needed_by="Exporting", extra="onnx")
+    problem: Exception | None = None
+    for proto in _models(graph):
+        for key, value in (about or {}).items():
+            proto.metadata_props.add(key=key, value=value)
+        content = proto.SerializeToString()
+        try:
+            session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+            break
+        # ONNX Runtime has an exception of its own for everything.
+        except Exception as error:
+            problem = error
+    else:
+        raise ExportError(f"This model cannot be written as ONNX: {first_line(problem)}") from problem
+    difference = _difference(graph, session)
+    if not difference < TOLERANCE:
+        raise ExportError(f"ONNX Runtime's results differ from torch's, by {difference:.1e} relative.")
+    write_whole(Path(path), content)
+    return difference
+
+
+def _models(graph: Graph) -> Iterator[Any]:
+    """ONNX models of a graph, the best first."""
+    lean = lean_model(graph)
+    if lean is not None:
+        yield lean
+        return
+    program = export_program(graph)
+    # The exporter's own optimiser makes invalid graphs of some models; ONNX Runtime has another one.
+    for optimise in (True, False):
+        try:
+            with _quiet():
+                exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=optimise)
+        except Exception as error:
+            raise ExportError(f"This model cannot be written as ONNX: {first_line(error)}") from error
+        assert exported is not None
+        yield _named(exported.model_proto)
+
+
+@torch.no_grad()
+def _difference(graph: Graph, session: Any) -> float:
+    """Largest relative difference of the results on random rows."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(512, len(graph.x_center), generator=generator, dtype=torch.float64)
+    # Near, far, and as far as numbers go.
+    size = torch.tensor([1.0, 3.0, 1e3, 1e9]).repeat_interleave(128)[:, None]
+    x = (graph.x_center + graph.x_scale * (size * rows)).to(graph.dtype)
+    x = x.clamp(torch.finfo(graph.dtype).min, torch.finfo(graph.dtype).max)
+    expected = graph(x)
+    found = [torch.from_numpy(np.asarray(part)) for part in session.run(None, {INPUT: x.numpy()})]
+    mean, std = expected[:2]
+    worst = [((found[0] - mean).abs() / std.maximum(mean.abs())).max(), ((found[1] - std).abs() / std).max()]
+    if graph.has_density:
+        worst.append(((found[2] - expected[2]).abs() / expected[2].abs().clamp_min(1.0)).max())
+    return float(torch.stack([part.double() for part in worst]).max())
+
+
+def _named(proto: Any) -> Any:
+    """The model with our names for its input, outputs and rows, whatever the exporter called them."""
+    graph = proto.graph
+    given = [graph.input[0].name, *(output.name for output in graph.output)]
+    names: dict[str, str] = dict(zip(given, (INPUT, *OUTPUTS), strict=False))
+
+    def rename(name: str) -> str:
+        # A value within the graph may have one of these names already.
+        return names.get(name, f"{name}_" if name in (INPUT, *OUTPUTS) else name)
+
+    for node in graph.node:
+        node.input[:] = [rename(name) for name in node.input]
+        node.output[:] = [rename(name) for name in node.output]
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = rename(value.name)
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "rows"
+    return proto
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks about packages that nobody asked for."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
