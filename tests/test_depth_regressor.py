@@ -193,6 +193,9 @@ def test_too_few_images(few: Path, tmp_path: Path) -> None:
         regressor().fit(DepthFolder(few).subset([0, 1]))
     with pytest.raises(ValueError, match="There is no folder"):
         regressor().fit(tmp_path)
+    for name in ("epochs", "batch_size"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+            regressor(**{name: 0}).fit(few)
     for fraction in (0.0, 1.0):
         with pytest.raises(ValueError, match="validation_fraction must lie between 0 and 1"):
             regressor(validation_fraction=fraction).fit(few)

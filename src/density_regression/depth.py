@@ -246,6 +246,9 @@ class DepthRegressor:
         """Hold some of the images out, and scale depth by the others: batches to train on, and held-out ones."""
         if len(pairs) < 3:
             raise ValueError(f"At least 3 images are needed, one of them held out; {pairs.folder} has {len(pairs)}.")
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}.")
         fraction = max(self.validation_fraction, 1 / len(pairs))
