@@ -80,7 +80,7 @@ def test_same_as_predict(settings: dict[str, Any], rows: tuple[Floats, Floats], 
 @pytest.mark.parametrize("components", [1, 3])
 @pytest.mark.parametrize("max_dims", [4, None])
 def test_written_by_hand(components: int, max_dims: int | None, rows: tuple[Floats, Floats], tmp_path: Path) -> None:
-    """The default's graph has a third of the nodes that torch's exporter makes, with and without a residual."""
+    """The default's graph has less than half of the nodes that torch's exporter makes, with and without a residual."""
     x, y = rows
     density = MixtureDensity(components, max_dims=max_dims, variance=1.0)
     model = DensityRegressor(**QUICK, density=density).fit(x, y)

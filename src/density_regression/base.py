@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict
 
@@ -25,10 +24,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.distributions import Normal
-from torch.export import ExportedProgram
 
 from density_regression.encoders import MLP
-from density_regression.export import DTYPES, Dtype, Graph, export_program, write_onnx
+from density_regression.export import ExportedEstimator
 from density_regression.loop import TrainingOptions, TrainingReport
 from density_regression.network import Predictor
 from density_regression.saving import SavedEstimator
@@ -121,7 +119,7 @@ class Decomposition(NamedTuple):
     epistemic: Floats
 
 
-class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
+class DeepRegressor(RegressorMixin, SavedEstimator, ExportedEstimator, ABC):
     """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
 
     A subclass names its own parameters in `__init__`, builds its module in `_build` and trains it in `_train`.
@@ -228,42 +226,6 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ABC):
             own = inspect.signature(cls.__init__).parameters
             merged = {name: part for name, part in {**own, **handed_on, **own}.items() if part.kind != part.VAR_KEYWORD}
             cls.__init__.__signature__ = inspect.Signature(list(merged.values()))  # type: ignore[attr-defined]
-
-    # -- exporting ----------------------------------------------------------------------------------------------
-
-    def to_onnx(self, path: str | os.PathLike[str], *, dtype: Dtype = "float64") -> float:
-        """Write the fitted model as one ONNX graph, from rows in their own units to results in the target's.
-
-        Input `X` (n, c); outputs `mean` and `std`, each (n, k), and `log_density` (n,) where there is one; any number
-        of rows, which are not checked as `predict` checks them. The file is tried by ONNX Runtime before it is written.
-
-        Parameters
-        ----------
-        path : path
-            File to write, whole or not at all.
-        dtype : "float64" or "float32"
-            Of inputs and results. float32 saves a little time, and digits where a column is large and varies little.
-
-        Returns
-        -------
-        float
-            Largest difference from torch's results, relative: rounding.
-        """
-        about = {"producer": f"density-regression {version('density-regression')}", "method": type(self).__name__}
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            about["columns"] = json.dumps([str(name) for name in names])
-        return write_onnx(self._graph(dtype), path, about=about)
-
-    def to_program(self, *, dtype: Dtype = "float64") -> ExportedProgram:
-        """The same graph by `torch.export`, to compile ahead of time or to save with `torch.export.save`."""
-        return export_program(self._graph(dtype))
-
-    def _graph(self, dtype: Dtype) -> Graph:
-        check_is_fitted(self)
-        if dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {dtype!r}.")
-        return Graph(copy.deepcopy(self.model_).cpu(), self.x_scaling_, self.y_scaling_, dtype=DTYPES[dtype])
 
     # -- fitting ------------------------------------------------------------------------------------------------
 

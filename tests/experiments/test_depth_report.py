@@ -179,8 +179,6 @@ def test_pictures_are_chosen_from_those_there_are(tmp_path: Path) -> None:
     assert panel_drawings(tmp_path / "panels") == []
     write_panels(tmp_path, "Density-Regression", "test", *ATTACKS, "outdoor")
     assert [drawing.name for drawing in panel_drawings(tmp_path / "panels")] == panels
-    write_panels(tmp_path, "Deep-Ensembles", "test", *ATTACKS, "outdoor")
-    assert [drawing.name for drawing in panel_drawings(tmp_path / "panels")] == [*panels, "panels-ensemble.png"]
 
 
 def test_figures_are_files_that_the_page_shows(tmp_path: Path) -> None:

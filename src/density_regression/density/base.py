@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -11,7 +11,15 @@ from torch import Tensor
 from density_regression._numeric import FittedModule, tame
 from density_regression.density.whitening import Whitening
 
-__all__ = ["Density"]
+__all__ = ["Density", "Quadratics"]
+
+
+class Quadratics(NamedTuple):
+    """Components exp(c_k - |t F_k - m_k|^2 / 2) of whitened features t, side by side: F (q, K q), m (K q,), c (K,)."""
+
+    factor: Tensor
+    shift: Tensor
+    log_norm: Tensor
 
 
 class Density(FittedModule, ABC):
@@ -114,6 +122,10 @@ class Density(FittedModule, ABC):
     def _whiten(self, z: Tensor) -> Tensor:
         t: Tensor = self.whitening(tame(z))[0]
         return t
+
+    def quadratics(self) -> Quadratics | None:
+        """The fitted density of whitened features as components, if that is what it is."""
+        return None
 
     @abstractmethod
     def _fit(self, t: Tensor, weight: Tensor, held_out: Tensor, generator: torch.Generator) -> None:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from density_regression.density.base import Density
+from density_regression.density.base import Density, Quadratics
 
 __all__ = ["GaussianDensity"]
 
@@ -26,6 +26,12 @@ class GaussianDensity(Density):
 
     def _fit(self, t: Tensor, weight: Tensor, held_out: Tensor, generator: torch.Generator) -> None:
         """Nothing to learn: the whitening holds mean and covariance."""
+
+    def quadratics(self) -> Quadratics:
+        """One component."""
+        q, like = self.whitening.kept, self.whitening.scales
+        constant = like.new_full((1,), -0.5 * q * math.log(2 * math.pi))
+        return Quadratics(torch.eye(q).to(like), like.new_zeros(q), constant)
 
     def _log_prob(self, t: Tensor) -> Tensor:
         return -0.5 * (t.square().sum(-1) + t.shape[-1] * math.log(2 * math.pi))

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from density_regression.density.base import Density
+from density_regression.density.base import Density, Quadratics
 
 __all__ = ["MixtureDensity"]
 
@@ -110,6 +110,10 @@ class MixtureDensity(Density):
         distance = whitened.square().sum(1)
         log_prob: Tensor = torch.add(self.log_norm[:, None], distance, alpha=-0.5).logsumexp(0)
         return log_prob
+
+    def quadratics(self) -> Quadratics:
+        """All components."""
+        return Quadratics(self.factor, self.shift, self.log_norm)
 
     def _candidates(self, n: int) -> list[int]:
         if self.components != "auto":

@@ -1,6 +1,7 @@
 """Fitted regressors as graphs that others run: ONNX, and torch.export."""
 
-from density_regression.export.graph import DTYPES, Dtype, ExportError, Graph, export_program
+from density_regression.export.estimator import ExportedEstimator
+from density_regression.export.graph import ExportError, Graph, export_program
 from density_regression.export.onnx import write_onnx
 
-__all__ = ["DTYPES", "Dtype", "ExportError", "Graph", "export_program", "write_onnx"]
+__all__ = ["ExportError", "ExportedEstimator", "Graph", "export_program", "write_onnx"]

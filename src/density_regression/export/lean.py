@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import torch
 from torch import nn
 
 from density_regression._numeric import LARGE
-from density_regression.density import GaussianDensity, MixtureDensity, RobustTempering
+from density_regression.density import RobustTempering
 from density_regression.encoders import MLP, WithInputs
 from density_regression.export.graph import INPUT, OUTPUTS, Graph
 from density_regression.export.nodes import Array, Nodes, numbers
@@ -59,7 +58,7 @@ def _writer(model: Network) -> Callable[[Nodes, str, Graph], None] | None:
     """What writes the rest of a model, from features to outputs."""
     if not isinstance(model, DensityRegression):
         return _write_gaussian if hasattr(model, "log_std_limit") and not model.no_graph else None
-    if not isinstance(model.density, MixtureDensity | GaussianDensity) or not model.density.fitted:
+    if model.density is None or model.density.quadratics() is None:
         return None
     # Squared distances, in units of the residual's scale, must not overflow.
     known = type(model.head) is MeanHead and type(model.tempering) is RobustTempering
@@ -108,11 +107,9 @@ class _Parts(NamedTuple):
         assert density is not None
         whitening = density.whitening
         kept = whitening.kept
-        if isinstance(density, MixtureDensity):
-            factor, shift, log_norm = density.factor, density.shift, density.log_norm
-        else:
-            factor, shift = torch.eye(kept), torch.zeros(kept)
-            log_norm = torch.tensor([-0.5 * kept * math.log(2 * math.pi)])
+        quadratics = density.quadratics()
+        assert quadratics is not None
+        factor, shift, log_norm = quadratics
         tensors = (
             whitening.center[:width],
             whitening.projection[:width, :kept],
@@ -154,7 +151,7 @@ def _write_density(nodes: Nodes, z: str, graph: Graph) -> None:
         unit = 1.0 / parts.residual_scale
         back = -np.vstack([parts.reconstruction, parts.center])
         left = nodes.add("Gemm", [t, nodes.const(back), z], alpha=unit, beta=unit)
-        # Several times faster than a reduction.
+        # Faster than a reduction.
         half = [nodes.add("Gemm", [nodes.square(left), nodes.const(np.full((len(parts.center), 1), -0.5))])]
     apart = np.block([[parts.factor, np.zeros((q, 1))], [-parts.shift, np.ones((1, 1))]])
     squares = nodes.square(nodes.add("Gemm", [t, nodes.const(apart)]))

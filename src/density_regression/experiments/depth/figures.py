@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Drawing", "Runs", "curve_drawings", "mean_std", "panel_drawings"]
 
-ENSEMBLE: Final = "Deep Ensembles"
-TIMED: Final = ("Gaussian", ENSEMBLE, OURS)
+TIMED: Final = ("Gaussian", "Deep Ensembles", OURS)
 
 DRAWN: Final = {
     "test": "NYU test",
@@ -62,26 +61,16 @@ def mean_std(record: Record, name: str) -> float | None:
 
 def panel_drawings(folder: Path) -> list[Drawing]:
     """Figures of the pictures that there are."""
-    ours, rival = (_load(folder / f"{method.replace(' ', '-')}.npz") for method in (OURS, ENSEMBLE))
+    ours = _load(folder / f"{OURS}.npz")
     attacked = {"test": "ε = 0", **{f"own {epsilon}": f"ε = {epsilon}" for epsilon in EPSILONS}}
     corrupted = [row for name, label in attacked.items() for row in _panel(ours, name, label, SHOWN)]
     outdoors = _panel(ours, "outdoor", "outdoors")
     if outdoors:
         outdoors = [*_panel(ours, "test", "indoors", SHOWN), *outdoors]
-    compared = [
-        row
-        for name, label in {"test": "test", f"own {EPSILONS[-1]}": f"ε = {EPSILONS[-1]}", "outdoor": "outdoors"}.items()
-        for arrays, who in ((ours, "ours"), (rival, "ensemble"))
-        for row in _panel(arrays, name, f"{label}, {who}", SHOWN)
-    ]
     figures = {
         "panels-indoor": (_panel(ours, "test"), f"{OURS} on NYU test images."),
         "panels-corrupted": (corrupted, f"{OURS} on one test image, attacked through its own loss by ever more."),
         "panels-outdoor": (outdoors, f"{OURS} on a room of NYU, to compare, and outdoors, on KITTI."),
-        "panels-ensemble": (
-            compared if ours and rival else [],
-            f"{OURS} and {ENSEMBLE} on the same images: test, attacked through each one's own loss, and outdoors.",
-        ),
     }
     return [
         Drawing(f"{name}.png", f"{alt} Depth, error and standard deviation in metres.", _panel_writer(rows))

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from density_regression import metrics
-from density_regression.depth import metres
+from density_regression.depth import in_metres
 from density_regression.experiments.depth.methods import Trained
-from density_regression.model import DensityRegression
+from density_regression.head import Moments
+from density_regression.scene import SceneRegression
 
 __all__ = ["Pixels", "held_out_scale", "predict", "score"]
 
@@ -46,11 +47,14 @@ def predict(trained: Trained, batches: Iterator[tuple[Tensor, Tensor]]) -> Pixel
     parts: list[tuple[Tensor, ...]] = []
     scores: list[Tensor] = []
     for x, depth in batches:
-        mean, std = metres(trained.model, x, trained.center, trained.scale)
+        if isinstance(trained.model, SceneRegression):
+            *moments, log_density = trained.model.pixels(x)
+            scores.append(log_density.mean((1, 2)))
+        else:
+            moments = list(trained.model.moments(x))
+        mean, std = in_metres(Moments(*moments), trained.center, trained.scale)
         known = depth > 0
         parts.append((depth[known], mean[known], std[known], std.mean((1, 2))))
-        if isinstance(trained.model, DensityRegression):
-            scores.append(trained.model.log_density(x).mean((1, 2)))
     *pixels, image_std = (_numbers(part) for part in zip(*parts, strict=True))
     chosen = np.random.default_rng(0).permutation(len(pixels[0]))[:MOST_PIXELS]
     truth, mean_of, std_of = (values[chosen] for values in pixels)
