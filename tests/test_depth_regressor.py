@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from density_regression import DensityRegressor, InvalidModelError, training
+from density_regression import load as load_estimator
 from density_regression.datasets.depth import DepthFolder, make_scenes
 from density_regression.depth import DepthBatches, DepthMaps, DepthRegressor
 from density_regression.model import DensityRegression
@@ -218,6 +219,11 @@ class TestSaving:
         assert_same(loaded.predict(x), fitted.predict(x))
         assert (loaded.width, loaded.levels, loaded.epochs) == (8, 2, 12)
         assert loaded.report_.seconds == fitted.report_.seconds
+
+    def test_is_no_table(self, fitted: DepthRegressor, tmp_path: Path) -> None:
+        fitted.save(tmp_path)
+        with pytest.raises(InvalidModelError, match=r"DepthRegressor\.load"):
+            load_estimator(tmp_path)
 
     def test_another_estimator(self, tmp_path: Path) -> None:
         X = np.linspace(-1, 1, 40)[:, None]

@@ -75,6 +75,8 @@ def load(folder: str | os.PathLike[str], encoder: nn.Module | None = None) -> De
     """
     config, tensors = read_model(folder)
     name, own_encoder = config.get("estimator"), config.get("own_encoder")
+    if name == "DepthRegressor":
+        raise InvalidModelError(f"{folder} holds a model of images, not of tables: read it with DepthRegressor.load.")
     if not isinstance(name, str) or name not in ESTIMATORS:
         raise InvalidModelError(f"{folder} holds an estimator this version does not know: {name!r}.")
     if not isinstance(own_encoder, bool):
