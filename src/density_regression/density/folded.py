@@ -80,6 +80,8 @@ class Folded(nn.Module):
         beside, components, directions = self.sizes
         others = y[:, :beside]
         squares = y[:, beside:].clamp(-LARGE, LARGE).square()
+        if components == 1:
+            return self.log_norm - 0.5 * squares.sum(1), others
         # Of equal widths, one after another; what is left over comes last.
         distance = squares[:, :directions].unflatten(1, (components, -1)).sum(2)
         log_prob = (self.log_norm - 0.5 * distance).logsumexp(1) - 0.5 * squares[:, directions:].sum(1)
