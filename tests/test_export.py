@@ -89,6 +89,55 @@ def test_written_by_hand(components: int, max_dims: int | None, rows: tuple[Floa
     assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
 
 
+def test_an_ensemble_written_by_hand(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
+    """One product for all first layers, one for all heads: far fewer nodes than torch's exporter makes."""
+    x, y = rows
+    for hidden in ((16,), (16, 16)):
+        for target in (y, np.stack([y, x[:, 1]], 1)):
+            model = DeepEnsembleRegressor(**{**QUICK, "hidden": hidden}).fit(x, target)
+            model.to_onnx(tmp_path / "model.onnx")
+            assert len(onnx.load(tmp_path / "model.onnx").graph.node) <= 40
+            assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
+
+
+@pytest.mark.parametrize("width", [16, 600])
+def test_wide_features_are_multiplied_apart(width: int, rows: tuple[Floats, Floats], tmp_path: Path) -> None:
+    x, y = rows
+    model = DensityRegressor(**{**QUICK, "hidden": (16, width)}).fit(x, y)
+    model.to_onnx(tmp_path / "model.onnx")
+    kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert ("Concat" in kinds) == (width == 16)
+    assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"hidden": (100, 100)}, {"encoder": lambda columns: torch.nn.Sequential(torch.nn.Linear(columns, 200))}],
+    ids=["written by hand", "by torch's exporter"],
+)
+def test_int8(settings: dict[str, Any], rows: tuple[Floats, Floats], tmp_path: Path) -> None:
+    x, y = rows
+    model = DensityRegressor(**{**QUICK, **settings}).fit(x, y)
+    model.to_onnx(tmp_path / "float.onnx")
+    difference = model.to_onnx(tmp_path / "int8.onnx", int8=True)
+    # It is said how much is lost: something, and not much.
+    assert 1e-5 < difference < 1.0
+    mean, std = (part.reshape(-1, 1) for part in model.predict(x, return_std=True))
+    found = run(tmp_path / "int8.onnx", x)
+    assert (np.abs(found["mean"] - mean) < 0.1 * std).all()
+    np.testing.assert_allclose(found["std"], std, rtol=0.1)
+    saved = (tmp_path / "float.onnx").stat().st_size - (tmp_path / "int8.onnx").stat().st_size
+    encoder = model.model_.encoder
+    assert saved > 2 * sum(weight.numel() for weight in encoder.parameters() if weight.ndim == 2) - 2000
+
+
+def test_int8_of_an_encoder_without_matrices(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
+    model = DensityRegressor(**QUICK, encoder=torch.nn.Tanh()).fit(*rows)
+    with pytest.raises(ExportError, match="no matrix"):
+        model.to_onnx(tmp_path / "model.onnx", int8=True)
+    assert not (tmp_path / "model.onnx").exists()
+
+
 def test_a_target_of_any_size(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
     for size in (1e-30, 1e60):
         model = DensityRegressor(**QUICK).fit(rows[0], size * rows[1])

@@ -9,10 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["LARGE", "FittedModule", "smooth_clamp", "tame", "weighted_quantile"]
+__all__ = ["FAR", "LARGE", "FittedModule", "smooth_clamp", "tame", "weighted_quantile"]
 
 LARGE: Final = 1e12
 """Bound on features, in any unit: its square, summed over thousands of them, is finite in float32."""
+
+
+FAR: Final = 1e8
+"""Bound on scaled inputs: what lies so many standard deviations away is strange enough, and few networks overflow."""
 
 
 def tame(z: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from density_regression.base import CHUNK, About, Decomposition, DeepRegressor, 
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
 from density_regression.encoders import WithInputs, feature_width
 from density_regression.head import HEADS
+from density_regression.lean import LeanRegression
 from density_regression.model import DensityRegression
 from density_regression.persistence import InvalidModelError
 from density_regression.reach import can_learn_reach, learn_reach
@@ -160,7 +161,7 @@ class DensityRegressor(DeepRegressor):
 
         In float32, in which it is computed: more digits would only promise more than there are.
         """
-        (log_density,) = self._apply(X, lambda x: (self.model_.log_density(x),))
+        (log_density,) = self._apply(X, lambda x: (self._log_density(x),))
         return log_density.astype(np.float32)
 
     def familiarity(self, X: ArrayLike) -> Floats:
@@ -264,14 +265,27 @@ class DensityRegressor(DeepRegressor):
         for report in reports:
             report.seconds["learn_reach"] = (time.perf_counter() - start) / len(models)
 
+    def _ready(self) -> None:
+        super()._ready()
+        self.lean_ = LeanRegression.of(self.model_)
+
+    def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
+        # Whoever moves the module to another device moves it alone.
+        lean = self.lean_ if self.lean_ is not None and self.lean_.device == x.device else None
+        return self.model_.moments(x) if lean is None else lean(x)[:2]
+
+    def _log_density(self, x: Tensor) -> Tensor:
+        lean = self.lean_ if self.lean_ is not None and self.lean_.device == x.device else None
+        return self.model_.log_density(x) if lean is None else lean(x).log_density
+
     def _learn(self, held_out: Table) -> None:
         self.held_out_levels_ = self._levels(held_out.x) if self.density is not None else np.empty(0)
 
     @torch.inference_mode()
     def _levels(self, x: Tensor) -> Floats:
         """Sorted log-densities of scaled rows, at most `LEVELS` of them."""
-        x = x.to(next(self.model_.parameters()).device)
-        log_density = torch.cat([self.model_.log_density(part) for part in x.split(CHUNK)])
+        x = x.to(self.some_weight_.device)
+        log_density = torch.cat([self._log_density(part) for part in x.split(CHUNK)])
         levels = np.sort(log_density.double().cpu().numpy())
         return levels if len(levels) <= LEVELS else np.quantile(levels, np.linspace(0, 1, LEVELS))
 

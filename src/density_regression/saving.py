@@ -54,6 +54,11 @@ class SavedEstimator(BaseEstimator):
         """Mean and log standard deviation (n, k) at scaled rows `x`, in units of the scaled target."""
         return self.model_.moments(x)
 
+    def _ready(self) -> None:
+        """Prepare predictions by the module as it is now."""
+        # Tells the device that the module is on, wherever it is moved; to look for one takes longer than a layer.
+        self.some_weight_ = next(self.model_.parameters())
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a folder (safetensors and JSON), whole or not at all.
 
@@ -143,6 +148,7 @@ class SavedEstimator(BaseEstimator):
         except RuntimeError as error:
             raise InvalidModelError(f"The saved weights do not fit the model: {error}") from error
         self.model_.eval()
+        self._ready()
         with torch.inference_mode():
             moments = self._moments(torch.zeros(PROBE, columns))
         if any(part.shape != (PROBE, targets) for part in moments):

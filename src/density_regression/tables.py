@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from density_regression._numeric import LARGE
+from density_regression._numeric import FAR
 from density_regression.loop import TensorBatches
 from density_regression.persistence import InvalidModelError
 
@@ -56,10 +56,11 @@ class Scaling(NamedTuple):
         return cls(center, scale)
 
     def apply(self, values: Floats) -> Tensor:
-        """Scaled float32 values, within +-`LARGE`."""
-        with np.errstate(over="ignore"):
-            scaled = (values - self.center) / self.scale
-        return torch.from_numpy(np.clip(scaled, -LARGE, LARGE, out=scaled).astype(np.float32))
+        """Scaled float32 values, within +-`FAR`."""
+        # Rows from a file that is only read, or in reverse, cannot be a tensor's.
+        values = values if values.flags.carray else np.array(values, order="C")
+        center, scale = torch.from_numpy(self.center), torch.from_numpy(self.scale)
+        return torch.from_numpy(values).sub(center).div_(scale).clamp_(-FAR, FAR).float()
 
 
 class Table(NamedTuple):

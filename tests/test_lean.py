@@ -1,0 +1,99 @@
+"""The folded model must give what the model gives, near and far, whatever rows stand beside a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from density_regression import DensityRegressor
+from density_regression._numeric import FAR
+from density_regression.baselines import GaussianRegressor
+from density_regression.density import MixtureDensity
+from density_regression.lean import Constants, LeanRegression
+from density_regression.tables import Floats
+
+QUICK: dict[str, Any] = {"epochs": 2, "hidden": (16, 16), "verbose": False, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 5))
+    return x, np.stack([3 * x[:, 0] + rng.normal(size=300), x[:, 1] * x[:, 2]], 1)
+
+
+@pytest.mark.parametrize("components", [1, 3, 8])
+@pytest.mark.parametrize("max_dims", [4, 16, None])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_same_as_the_model(components: int, max_dims: int | None, targets: int, rows: tuple[Floats, Floats]) -> None:
+    density = MixtureDensity(components, max_dims=max_dims, variance=1.0)
+    model = DensityRegressor(**QUICK, density=density).fit(rows[0], rows[1][:, :targets]).model_
+    lean = LeanRegression.of(model)
+    assert lean is not None
+    sizes = torch.tensor([0.1, 1.0, 10.0, 1e4, FAR]).repeat_interleave(60)[:, None]
+    x = (sizes * torch.randn(300, 5, generator=torch.Generator().manual_seed(1))).clamp(-FAR, FAR)
+    with torch.inference_mode():
+        found, (mean, log_std), log_density = lean(x), model.moments(x), model.log_density(x)
+    torch.testing.assert_close(found.log_std, log_std, rtol=0, atol=1e-4)
+    torch.testing.assert_close(found.log_density, log_density, rtol=1e-4, atol=1e-3)
+    assert ((found.mean - mean).abs() <= 1e-4 * mean.abs().maximum(log_std.exp())).all()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"density": "kernel"},
+        {"density": None},
+        {"head": "natural"},
+        {"tempering": "exact"},
+        {"encoder": lambda columns: torch.nn.Sequential(torch.nn.Linear(columns, 8), torch.nn.Tanh())},
+    ],
+    ids=["kernel", "no density", "natural", "exact", "own encoder"],
+)
+def test_other_parts_have_no_lean_form(settings: dict[str, Any], rows: tuple[Floats, Floats]) -> None:
+    reg = DensityRegressor(**{**QUICK, **settings}).fit(*rows)
+    assert reg.lean_ is None
+    assert np.isfinite(reg.predict(rows[0])).all()
+
+
+def test_only_of_a_density_regression(rows: tuple[Floats, Floats]) -> None:
+    assert LeanRegression.of(GaussianRegressor(**QUICK).fit(*rows).model_) is None
+
+
+def test_what_may_overflow_has_no_lean_form(rows: tuple[Floats, Floats]) -> None:
+    model = DensityRegressor(**QUICK).fit(*rows).model_
+    assert Constants.of(model) is not None
+    with torch.no_grad():
+        model.encoder.encoder[0].weight *= 1e35
+    assert Constants.of(model) is None
+
+
+def test_features_that_may_grow_large_are_clipped(rows: tuple[Floats, Floats]) -> None:
+    model = DensityRegressor(**QUICK).fit(*rows).model_
+    with torch.no_grad():
+        model.encoder.encoder[2].weight *= 1e10
+    constants, lean = Constants.of(model), LeanRegression.of(model)
+    assert constants is not None
+    assert constants.clip_features
+    assert lean is not None
+    x = FAR * torch.randn(50, 5, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        torch.testing.assert_close(lean(x).log_density, model.log_density(x), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("components", [1, 2, 8])
+def test_a_row_is_predicted_alike_in_any_company(components: int, rows: tuple[Floats, Floats]) -> None:
+    x, y = rows
+    reg = DensityRegressor(**QUICK, density=MixtureDensity(components)).fit(x, y)
+    x = np.concatenate([x, 5 * x, 1e5 * x])
+    mean, std = reg.predict(x, return_std=True)
+    scores = reg.score_samples(x)
+    for size in (1, 7, 33, 500):
+        for start in range(0, len(x), 41):
+            part = slice(start, start + size)
+            for found, whole in zip(reg.predict(x[part], return_std=True), (mean, std), strict=True):
+                np.testing.assert_array_equal(found, whole[part])
+            np.testing.assert_array_equal(reg.score_samples(x[part]), scores[part])
