@@ -39,21 +39,29 @@ format: install ## put the code into shape
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: install ## time and accuracy; UCI only if DENSITY_REGRESSION_DATA names its folder
-	$(BIN)/python benchmarks/cost.py
-	$(BIN)/python benchmarks/ensemble.py
-	$(BIN)/python benchmarks/export.py
+bench: install ## speed, size, memory: tables, figures and JSON in bench/; peers and accuracy if DENSITY_REGRESSION_DATA is set
+	$(BIN)/python benchmarks/latency.py --json bench/latency.json
+	$(BIN)/python benchmarks/training.py --json bench/training.json
+	$(BIN)/python benchmarks/export.py --json bench/export.json
+	$(BIN)/python benchmarks/ensemble.py --json bench/ensemble.json
+	$(BIN)/python benchmarks/speed_report.py bench
+	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
+		&& $(BIN)/python benchmarks/depth.py --json bench/depth.json \
+		|| echo "Images were not timed: there is no GPU."
 ifdef DENSITY_REGRESSION_DATA
+	benchmarks/peers/install.sh
+	.venv-peers/bin/python benchmarks/peers/run.py --out bench/peers.jsonl
+	.venv-peers/bin/python benchmarks/peers/table.py bench/peers.jsonl > bench/peers.md
 	$(BIN)/python benchmarks/uci.py
 	$(BIN)/python benchmarks/rivals.py
 else
-	@echo "The UCI benchmarks were not run: set DENSITY_REGRESSION_DATA to the folder with the data."
+	@echo "Peers and UCI were not run: set DENSITY_REGRESSION_DATA to the folder with the data."
 endif
 
 docs: install ## build the site into site/, warnings are errors
 	$(BIN)/mkdocs build --strict
 
 clean: ## remove .venv and everything that was made
-	rm -rf .venv demo build dist site htmlcov .coverage .coverage.* .hypothesis
+	rm -rf .venv .venv-peers bench demo build dist site htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

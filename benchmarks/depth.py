@@ -65,6 +65,7 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:55s} {value if not isinstance(value, float) else format(value, '.4g')}")
     if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 

@@ -49,6 +49,7 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:40s} {value if not isinstance(value, float) else format(value, '.3f')}")
     if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 

@@ -2,32 +2,37 @@
 
     python benchmarks/export.py [--rows 1000000] [--rounds 200] [--json FILE]
 
-Ours, a Gaussian network and an ensemble of five, each exported by `to_onnx` and run by one thread, in blocks by turns
-within one run; MLPs of 2 x 100 and of a million parameters, at batches of 1 and of 1,000. The results of ours are
-compared with torch's on rows of which half lie up to 10^9 deviations away.
+Ours, a Gaussian network and an ensemble of five, each written by hand with the same folding and run by one thread, in
+blocks by turns within one run; MLPs of 2 x 100, with as many components as the density chooses and with eight, and of a
+million parameters; batches of 1 and of 1,000. The results of ours are compared with torch's on rows of which half lie
+up to 10^9 deviations away; and those of an encoder in int8 on test rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import torch
+from _timing import by_turns, finish, machine
 from sklearn.datasets import make_friedman1
 
 from density_regression import DensityRegressor
 from density_regression.base import DeepRegressor
 from density_regression.baselines import DeepEnsembleRegressor, GaussianRegressor
+from density_regression.density import MixtureDensity
+from density_regression.metrics import crps, nll
 
 COLUMNS = 20
-HIDDEN = {"MLP 2 x 100": (100, 100), "MLP of a million": (950, 950)}
+SHAPES = {
+    "MLP 2 x 100": ((100, 100), "auto"),
+    "MLP 2 x 100, eight components": ((100, 100), 8),
+    "MLP of a million": ((950, 950), "auto"),
+}
 BATCHES = (1, 1000)
 
 
@@ -38,47 +43,58 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    X, y = make_friedman1(n_samples=4000, n_features=COLUMNS, noise=1.0, random_state=0)
-    figures: dict[str, Any] = {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__}
+    X, y = make_friedman1(n_samples=5000, n_features=COLUMNS, noise=1.0, random_state=0)
+    train = (X[:4000], y[:4000])
+    figures: dict[str, Any] = {"machine": machine() | {"onnxruntime": onnxruntime.__version__}}
     with tempfile.TemporaryDirectory() as folder:
-        for name, hidden in HIDDEN.items():
+        path = Path(folder) / "model.onnx"
+        for name, (hidden, components) in SHAPES.items():
             settings = {"hidden": hidden, "epochs": 5, "random_state": 0, "verbose": False}
-            methods = (GaussianRegressor(**settings), DensityRegressor(**settings), DeepEnsembleRegressor(**settings))
-            sessions = [exported(method.fit(X, y), Path(folder) / "model.onnx") for method in methods]
-            figures[f"{name}, components of the density"] = len(methods[1].model_.density.log_norm)
-            if hidden == (100, 100):
-                figures |= differences(methods[1], sessions[1], args.rows)
+            ours = DensityRegressor(**settings, density=MixtureDensity(components)).fit(*train)
+            plain, ensemble = (method(**settings).fit(*train) for method in (GaussianRegressor, DeepEnsembleRegressor))
+            sessions = [exported(method, path) for method in (plain, ours, ensemble)]
+            figures[name] = {"components": len(ours.model_.density.log_norm)}
+            if name == "MLP 2 x 100":
+                figures["largest relative difference from torch"] = differences(ours, sessions[1], args.rows)
             for batch in BATCHES:
-                plain, ours, ensemble = timed(sessions, X[:batch], args.rounds)
-                figures[f"{name}, batch {batch}, ours (microseconds)"] = 1e6 * ours
-                figures[f"{name}, batch {batch}, ours / Gaussian network"] = ours / plain
-                figures[f"{name}, batch {batch}, ensemble / ours"] = ensemble / ours
-    for name, value in figures.items():
-        print(f"{name:55s} {value if not isinstance(value, float) else format(value, '.3g')}")
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+                figures[name][str(batch)] = compared(sessions, X[:batch], args.rounds)
+            figures[name]["int8"] = rounded(ours, path, X[4000:], y[4000:])
+    finish(figures, args.json)
 
 
-def exported(model: DeepRegressor, path: Path) -> onnxruntime.InferenceSession:
+def exported(model: DeepRegressor, path: Path, *, int8: bool = False) -> onnxruntime.InferenceSession:
     """A session of one thread."""
-    model.to_onnx(path)
+    model.to_onnx(path, int8=int8)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def timed(sessions: list[onnxruntime.InferenceSession], x: np.ndarray, rounds: int) -> list[float]:
-    """Median seconds of a run of each, in blocks by turns."""
-    times: list[list[float]] = [[] for _ in sessions]
-    block = max(200 // len(x), 2)
-    for _ in range(rounds):
-        for session, own in zip(sessions, times, strict=True):
-            session.run(None, {"X": x})
-            start = time.perf_counter()
-            for _ in range(block):
-                session.run(None, {"X": x})
-            own.append((time.perf_counter() - start) / block)
-    return [statistics.median(own) for own in times]
+def compared(sessions: list[onnxruntime.InferenceSession], x: np.ndarray, rounds: int) -> dict[str, float]:
+    """Times of a Gaussian network, ours and an ensemble, and their ratios."""
+    calls = [lambda session=session: session.run(None, {"X": x}) for session in sessions]
+    plain, ours, ensemble = by_turns(calls, rounds, max(200 // len(x), 2))
+    return {
+        "Gaussian network (microseconds)": 1e6 * plain,
+        "ours (microseconds)": 1e6 * ours,
+        "five networks (microseconds)": 1e6 * ensemble,
+        "ours / Gaussian network": ours / plain,
+        "five networks / ours": ensemble / ours,
+    }
+
+
+def rounded(model: DensityRegressor, path: Path, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """What the encoder in int8 does to the file and to the results on test rows."""
+    found: dict[str, float] = {}
+    for name, int8 in (("float32", False), ("int8", True)):
+        mean, std, _ = exported(model, path, int8=int8).run(None, {"X": X})
+        found[f"bytes, {name}"] = path.stat().st_size
+        found[f"NLL, {name}"] = float(nll(y, mean[:, 0], std[:, 0]))
+        found[f"CRPS, {name}"] = float(crps(y, mean[:, 0], std[:, 0]))
+    expected, deviation = model.predict(X, return_std=True)
+    found["largest change of a mean, in its deviations"] = float((np.abs(mean[:, 0] - expected) / deviation).max())
+    found["largest relative change of a deviation"] = float(np.abs(std[:, 0] / deviation - 1).max())
+    return found
 
 
 def differences(model: DensityRegressor, session: onnxruntime.InferenceSession, rows: int) -> dict[str, float]:
@@ -98,7 +114,7 @@ def differences(model: DensityRegressor, session: onnxruntime.InferenceSession, 
             np.abs(found[2] - log_density) / np.maximum(np.abs(log_density), 1),
         )
         worst = {name: max(value, float(part.max())) for (name, value), part in zip(worst.items(), own, strict=True)}
-    return {f"largest relative difference, {name}": value for name, value in worst.items()}
+    return worst
 
 
 if __name__ == "__main__":

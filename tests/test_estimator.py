@@ -936,3 +936,47 @@ def test_every_kind_is_finite_everywhere(every_kind, friedman, seed: int, expone
     directions = np.random.default_rng(seed).normal(size=(20, 4))
     assert_sound(every_kind, directions * 10.0 ** np.array(exponents))
     assert_sound(every_kind, friedman.X[:20, :4] * 10.0 ** max(exponents))
+
+
+class TestRowsToPredict:
+    """Plain arrays are not looked at closely; whatever is not plain still is."""
+
+    @pytest.fixture(scope="class")
+    def fitted(self) -> DensityRegressor:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(60, 3))
+        return DensityRegressor(epochs=1, hidden=(8,), verbose=False, random_state=0).fit(x, x[:, 0])
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_gaps(self, fitted: DensityRegressor, value: float) -> None:
+        x = np.zeros((5, 3))
+        x[3, 1] = value
+        with pytest.raises(ValueError, match="contains"):
+            fitted.predict(x)
+
+    def test_numbers_whose_sum_overflows(self, fitted: DensityRegressor) -> None:
+        assert np.isfinite(fitted.predict(np.full((4, 3), 1.7e308), return_std=True)).all()
+
+    @pytest.mark.parametrize("x", [np.zeros((0, 3)), np.zeros((2, 4)), np.zeros(3), np.zeros((1, 3, 1))])
+    def test_shapes(self, fitted: DensityRegressor, x: np.ndarray) -> None:
+        with pytest.raises(ValueError, match=r"sample|features|dim"):
+            fitted.predict(x)
+
+    def test_arrays_of_all_kinds(self, fitted: DensityRegressor) -> None:
+        x = np.random.default_rng(1).normal(size=(40, 3))
+        expected = fitted.predict(x)
+        read_only = x.copy()
+        read_only.flags.writeable = False
+        kinds = [read_only, np.asfortranarray(x), x[::-1][::-1], x.astype(">f8"), x.tolist()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for kind in kinds:
+                np.testing.assert_array_equal(fitted.predict(kind), expected)
+            np.testing.assert_array_equal(fitted.predict(x[::-1]), expected[::-1])
+        np.testing.assert_allclose(fitted.predict(x.astype(np.float32)), expected, rtol=1e-4, atol=1e-5)
+
+    def test_rows_are_left_as_they_were(self, fitted: DensityRegressor) -> None:
+        x = np.random.default_rng(1).normal(size=(16, 3))
+        before = x.copy()
+        fitted.predict(x, return_std=True)
+        np.testing.assert_array_equal(x, before)

@@ -298,7 +298,9 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ExportedEstimator, ABC):
         counted = weight > 1e-12
         if counted.sum() < 2:
             raise ValueError("At least 2 rows with a positive sample_weight, and not a negligible one, are needed.")
-        x, target, weight = x[counted], target[counted], weight[counted] / weight[counted].mean()
+        if not counted.all():
+            x, target, weight = x[counted], target[counted], weight[counted]
+        weight = weight / weight.mean()
         given = () if held_out is None else self._validate(*held_out, reset=False)
         if given and given[1].shape[1] != target.shape[1]:
             raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")
@@ -306,15 +308,15 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ExportedEstimator, ABC):
         seed = self._seed(fingerprint)
         train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
         scalings = (
-            Scaling.identity(x.shape[1]) if pretrained else Scaling.fit(x[train], weight[train]),
+            Scaling.identity(x.shape[1]) if pretrained else Scaling.fit(x, weight, train),
             # What never varied is known well: a network's small errors about it must stay small.
-            Scaling.fit(target[train], weight[train], of_constant=1e-6),
+            Scaling.fit(target, weight, train, of_constant=1e-6),
         )
-        table = Table.scaled(x[train], target[train], weight[train], *scalings)
+        table = Table.scaled(x, target, weight, scalings, train)
         if given:
-            held_table = Table.scaled(*given, np.ones(len(given[0])), *scalings)
+            held_table = Table.scaled(*given, np.ones(len(given[0])), scalings)
         else:
-            held_table = Table.scaled(x[held], target[held], weight[held], *scalings) if len(held) else table
+            held_table = Table.scaled(x, target, weight, scalings, held) if len(held) else table
         return Prepared(table, held_table, scalings, Run(seed, fingerprint, pretrained))
 
     def _built(self, prepared: Prepared) -> Any:

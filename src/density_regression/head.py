@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from density_regression._numeric import smooth_clamp, weighted_quantile
 
-__all__ = ["HEADS", "Head", "MeanHead", "Moments", "NaturalHead"]
+__all__ = ["HEADS", "Head", "MeanHead", "Moments", "NaturalHead", "gaussian_losses"]
 
 LOG_STD_LIMIT: Final = 80.0
 """Largest |log std|: e^80 is finite in float32, e^89 is not."""
@@ -33,6 +33,38 @@ class Moments(NamedTuple):
 
     mean: Tensor
     log_std: Tensor
+
+
+def gaussian_losses(moments: Moments, y: Tensor) -> Tensor:
+    """Negative log-likelihood (...,) of targets `y` (..., k), in nats, averaged over targets."""
+    mean, log_std = moments
+    # A gradient through each step would take as long as a layer of a small network, but only there can vmap go.
+    cheap = mean.requires_grad and not torch._C._functorch.is_batchedtensor(mean)
+    return _GaussianLosses.apply(mean, log_std, y) if cheap else _losses(mean, log_std, y)[0]  # type: ignore[no-untyped-call]
+
+
+def _losses(mean: Tensor, log_std: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses (...,), residuals (..., k) in units of the standard deviation, and its inverse."""
+    inverse = torch.exp(-log_std)
+    residual = (y - mean) * inverse
+    return (log_std + 0.5 * residual.square() + 0.5 * math.log(2 * math.pi)).mean(-1), residual, inverse
+
+
+class _GaussianLosses(torch.autograd.Function):
+    """`_losses` with its gradient in closed form."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, log_std: Tensor, y: Tensor) -> Tensor:
+        losses, residual, inverse = _losses(mean, log_std, y)
+        ctx.save_for_backward(residual, inverse)
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        residual, inverse = ctx.saved_tensors
+        each = (gradients[0] / residual.shape[-1]).unsqueeze(-1)
+        by_residual = each * residual
+        return -by_residual * inverse, each - by_residual * residual, None
 
 
 class Head(nn.Module, ABC):

@@ -168,7 +168,7 @@ class LeanRegression:
         like = layers.linear[0].weight
         self.device = like.device
         self._encoder = [(layer.weight.detach(), layer.bias.detach()) for layer in layers.linear]
-        self._with_inputs, self._padding = layers.with_inputs, features - len(c.weight)
+        self._with_inputs = layers.with_inputs
         self._clip_features, self._clip_whitened, self._clip_std = c.clip_features, c.clip_whitened, c.clip_std
         self._unit, self._slope, self._level, self._half_exponent = c.unit, c.slope, c.level, 0.5 * c.exponent
         # Columns of zeros after the whitened features and after the rest, and rows of them for features of zeros.
@@ -210,7 +210,7 @@ class LeanRegression:
         for weight, bias in self._encoder:
             z = F.linear(z, weight, bias).relu_()
         if self._with_inputs:
-            z = torch.cat([z, x], dim=1) if self._padding == 0 else beside(z, x)
+            z = beside(z, x)
         if self._clip_features:
             z = z.clamp(-LARGE, LARGE)
         y = torch.addmm(self._bias, z, self._weight)

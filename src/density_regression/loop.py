@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from density_regression._progress import StepProgress
 
 if TYPE_CHECKING:
-    from lightning_fabric import Fabric
+    pass
 
 __all__ = [
     "Batches",
@@ -143,6 +143,14 @@ class TensorBatches:
             generator = generator[member]
         return TensorBatches(*self.rows, self.batch_size, generator)
 
+    def sample(self, rows: int) -> TensorBatches:
+        """Batches of at most so many rows, drawn at random, in the order of their table."""
+        x, y, weight = self.rows
+        if len(x) <= rows:
+            return self
+        index = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:rows].sort().values.to(x.device)
+        return TensorBatches(x[index], y[index], weight[index], self.batch_size)
+
     def rewind(self) -> None:
         """Begin the sequence of shuffles anew."""
         generators = [self._generator] if isinstance(self._generator, torch.Generator) else self._generator or []
@@ -230,25 +238,31 @@ def _optimise(
     optimizer = torch.optim.AdamW(
         objective.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
     )
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(options.epochs * _length(train), 1))
+    steps = max(options.epochs * _length(train), 1)
     if options.compile:
         objective.compile()
     objective, optimizer = fabric.setup(objective, optimizer)
+    trained = [parameter for parameter in weights.parameters() if parameter.requires_grad]
     history: list[Tensor] = []
     best = _Best(options.patience)
     average = _Average(weights, options.average * _length(train))
     progress.step(name, options.epochs)
+    step = 0
     for _ in range(options.epochs):
         objective.train()
         total = torch.zeros((), device=fabric.device)
         for batch in train:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.5 * options.learning_rate * (1.0 + math.cos(math.pi * step / steps))
             loss = objective(*on_device(batch, fabric.device))
-            optimizer.zero_grad()
+            for parameter in trained:
+                parameter.grad = None
             fabric.backward(loss.sum())
-            _clip(fabric, objective, optimizer, options.gradient_clip, members=loss.ndim > 0)
+            fabric.unscale(optimizer)
+            _clip(trained, options.gradient_clip, members=loss.ndim > 0)
             optimizer.step()
-            schedule.step()
             average.step()
+            step += 1
             total = total + loss.detach()
         with average.in_place():
             value = total / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
@@ -346,13 +360,16 @@ class _Best:
         return self._state
 
 
-def _clip(fabric: Fabric, objective: nn.Module, optimizer: Any, largest: float, *, members: bool) -> None:
+@torch.no_grad()
+def _clip(parameters: list[nn.Parameter], largest: float, *, members: bool) -> None:
     """Bring the norm of the gradient, that of each member apart, down to `largest`."""
-    if not members:
-        fabric.clip_gradients(objective, optimizer, max_norm=largest, error_if_nonfinite=False)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
         return
-    fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
-    gradients = [parameter.grad for parameter in objective.parameters() if parameter.grad is not None]
+    if not members:
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        torch._foreach_mul_(gradients, (largest / (norm + 1e-6)).clamp_max_(1.0))
+        return
     norm = torch.cat([gradient.reshape(len(gradient), -1) for gradient in gradients], 1).norm(dim=1)
     shrink = (largest / (norm + 1e-6)).clamp_max(1.0)
     torch._foreach_mul_(gradients, [shrink.view(-1, *[1] * (gradient.ndim - 1)) for gradient in gradients])
@@ -401,13 +418,43 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _fabric(options: TrainingOptions) -> Fabric:
-    # Imported late: it takes a second or two, and prediction needs none of it.
-    from lightning_fabric import Fabric
+class _Plain:
+    """What is needed of Fabric to train on a CPU in full precision, where its wrappers would cost a tenth of a step."""
 
+    device = torch.device("cpu")
+
+    def setup(self, objective: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+        return objective, optimizer
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def unscale(self, optimizer: Any) -> None:
+        """There is no scale."""
+
+
+class _Fabric:
+    """Fabric, for any device and precision."""
+
+    def __init__(self, device: torch.device, precision: str) -> None:
+        # Imported late: it takes a second or two, and prediction needs none of it.
+        from lightning_fabric import Fabric
+
+        devices: int | list[int] = [device.index] if device.index is not None else 1
+        self._fabric = Fabric(accelerator=device.type, devices=devices, precision=precision)  # type: ignore[arg-type]
+        self.device = self._fabric.device
+        self.setup, self.backward = self._fabric.setup, self._fabric.backward
+
+    def unscale(self, optimizer: Any) -> None:
+        """Gradients of a loss that was scaled up, for half precision, as they are."""
+        self._fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
+
+
+def _fabric(options: TrainingOptions) -> Any:
     device = find_device(options.device)
-    devices: int | list[int] = [device.index] if device.index is not None else 1
-    return Fabric(accelerator=device.type, devices=devices, precision=options.precision)  # type: ignore[arg-type]
+    if device.type == "cpu" and options.precision == "32-true":
+        return _Plain()
+    return _Fabric(device, options.precision)
 
 
 @contextmanager

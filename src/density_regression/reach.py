@@ -44,10 +44,12 @@ SAMPLE_SIZE: Final = (800, 5000)
 MOST_JUDGES: Final = 5000
 """Most held-out rows that have a say."""
 
+STEPS: Final = 400
 EPOCHS: Final = 50
 PATIENCE: Final = 50
 BATCH_SIZE: Final = 128
-"""How the networks that do not see them are trained; a rough answer will do, and a quick one is wanted."""
+"""How the networks that do not see them are trained; a rough answer will do, and a quick one is wanted. As many epochs
+as make so many steps, but no more than so many."""
 
 TOGETHER: Final = 40
 """Most networks trained at once."""
@@ -157,7 +159,8 @@ def _hide(model: DensityRegression, train: Table, held_out: Table, seed: int) ->
 
 def _train(work: Sequence[Work], options: TrainingOptions) -> None:
     patience = PATIENCE if options.patience is None else min(options.patience, PATIENCE)
-    options = replace(options, epochs=min(options.epochs, EPOCHS), patience=patience)
+    steps = math.ceil(len(work[0].hiding.train.x) / BATCH_SIZE)
+    options = replace(options, epochs=min(options.epochs, EPOCHS, math.ceil(STEPS / steps)), patience=patience)
     networks = [part.network for part in work]
     trains = [part.hiding.train.batches(BATCH_SIZE, torch.Generator().manual_seed(part.seed)) for part in work]
     held_outs = [part.hiding.held_out.batches(len(part.hiding.held_out.x)) for part in work]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +13,13 @@ from density_regression._numeric import FAR
 from density_regression.loop import TensorBatches
 from density_regression.persistence import InvalidModelError
 
-__all__ = ["Floats", "Scaling", "Table", "split_rows"]
+__all__ = ["Floats", "Index", "Scaling", "Table", "split_rows"]
 
 Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+CHUNK: Final = 65_536
+"""Rows of a table that are copied at a time."""
 
 
 class Scaling(NamedTuple):
@@ -25,17 +29,21 @@ class Scaling(NamedTuple):
     scale: Floats
 
     @classmethod
-    def fit(cls, values: Floats, weight: Floats, *, of_constant: float = 0.0) -> Scaling:
-        """Mean and standard deviation of the columns of (n, c).
+    def fit(cls, values: Floats, weight: Floats, rows: Index | None = None, *, of_constant: float = 0.0) -> Scaling:
+        """Mean and standard deviation of the columns of (n, c), or of some of its rows.
 
         A constant column has none: it keeps its own units, or gets `of_constant` times its size (at least 1).
         """
+        rows = np.arange(len(values)) if rows is None else rows
+        # Some rows at a time: a copy of all would double the memory of a large table.
+        parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
         # Of any finite size: squares of 1e200 overflow, so each column is brought to size one first.
-        size = np.abs(values).max(axis=0)
+        size = np.max([np.abs(values[part]).max(axis=0) for part in parts], axis=0)
         size = np.where(size == 0, 1.0, size)
-        relative = values / size
-        center = np.average(relative, axis=0, weights=weight)
-        deviation = np.sqrt(np.average((relative - center) ** 2, axis=0, weights=weight))
+        total = sum(weight[part].sum() for part in parts)
+        center = sum((values[part] / size * weight[part, None]).sum(axis=0) for part in parts) / total
+        squares = (((values[part] / size - center) ** 2 * weight[part, None]).sum(axis=0) for part in parts)
+        deviation = np.sqrt(sum(squares) / total)
         constant = deviation <= 10 * np.finfo(np.float64).eps
         scale_of_constant = of_constant * np.maximum(size, 1.0) if of_constant else np.ones_like(size)
         return cls(center * size, np.where(constant, scale_of_constant, deviation * size))
@@ -62,6 +70,13 @@ class Scaling(NamedTuple):
         center, scale = torch.from_numpy(self.center), torch.from_numpy(self.scale)
         return torch.from_numpy(values).sub(center).div_(scale).clamp_(-FAR, FAR).float()
 
+    def apply_to(self, values: Floats, rows: Index) -> Tensor:
+        """Scaled float32 values of some rows, some at a time."""
+        result = torch.empty(len(rows), values.shape[1])
+        for start in range(0, len(rows), CHUNK):
+            result[start : start + CHUNK] = self.apply(values[rows[start : start + CHUNK]])
+        return result
+
 
 class Table(NamedTuple):
     """Scaled rows ready for training: x (n, c), y (n, k) and weight (n,)."""
@@ -86,12 +101,19 @@ class Table(NamedTuple):
         return cls(torch.zeros(2, columns), torch.zeros(2, targets), torch.ones(2))
 
     @classmethod
-    def scaled(cls, x: Floats, y: Floats, weight: Floats, x_scaling: Scaling, y_scaling: Scaling) -> Table:
-        """Rows in their own units, scaled."""
-        return cls(x_scaling.apply(x), y_scaling.apply(y), torch.from_numpy(weight.astype(np.float32)))
+    def scaled(
+        cls, x: Floats, y: Floats, weight: Floats, scalings: tuple[Scaling, Scaling], rows: Index | None = None
+    ) -> Table:
+        """Rows in their own units, all or some of them, scaled."""
+        rows = np.arange(len(x)) if rows is None else rows
+        return cls(
+            scalings[0].apply_to(x, rows),
+            scalings[1].apply_to(y, rows),
+            torch.from_numpy(weight[rows].astype(np.float32)),
+        )
 
 
-def split_rows(n: int, fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def split_rows(n: int, fraction: float, seed: int) -> tuple[Index, Index]:
     """Training and held-out rows; of few rows at least ten are held out, but never more than a quarter."""
     order = np.random.RandomState(seed).permutation(n)
     held = max(round(fraction * n), min(10, n // 4)) if fraction > 0 else 0

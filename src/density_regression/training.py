@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from density_regression._numeric import tame
 from density_regression._progress import StepProgress
 from density_regression.encoders import WithScene
-from density_regression.head import Head, Moments
+from density_regression.head import Head, Moments, gaussian_losses
 from density_regression.loop import (
     Batches,
     TensorBatches,
@@ -50,6 +50,9 @@ __all__ = [
 
 MAX_CACHED_VALUES: Final = 2**25
 """Most feature values held in memory for steps 2 and 3 (128 MiB in float32)."""
+
+MAX_CACHED_ROWS: Final = 40_000
+"""Most rows of a table held for them: rows do not depend on each other, and so many tell all that a head can learn."""
 
 REFIT_ROUNDS: Final = 10
 REFIT_PATIENCE: Final = 3
@@ -199,11 +202,9 @@ def fit_density(model: DensityRegression, train: Features, held_out: Features, *
     generator = torch.Generator().manual_seed(seed)
     model.density.fit(train.z, train.weight, held_out=held_out.z, generator=generator)
     with torch.no_grad():
-        model.tempering.fit(
-            model.density.log_prob(train.z),
-            model.density.log_prob(held_out.z),
-            held_out_weight=held_out.weight,
-        )
+        levels = model.density.log_prob(held_out.z)
+        known = model.density.log_prob(train.z) if model.tempering.reads_training_rows else levels
+        model.tempering.fit(known, levels, held_out_weight=held_out.weight)
 
 
 def refit_head(
@@ -251,12 +252,14 @@ def refit_head(
 def cache_features(model: DensityRegression, batches: Batches) -> Features:
     """Run the encoder once over the data.
 
-    Returns features of all rows and positions, in order; or, if they are more than `MAX_CACHED_VALUES`, those of a
-    uniform sample of them.
+    Returns features of all rows and positions, in order; or, if they are more than `MAX_CACHED_VALUES`, or rows of a
+    table in memory and more than `MAX_CACHED_ROWS`, those of a uniform sample of them.
     """
     model.eval()
     limit = max(MAX_CACHED_VALUES // model.features, 1)
     device = next(model.parameters()).device
+    if isinstance(batches, TensorBatches) and batches.rows[1].ndim == 2:
+        batches = batches.sample(min(MAX_CACHED_ROWS, limit))
     generator = torch.Generator().manual_seed(0)
     kept: list[Features] = []
     keys: list[Tensor] = []
@@ -281,9 +284,7 @@ def cache_features(model: DensityRegression, batches: Batches) -> Features:
 
 def mean_loss(moments: Moments, rows: Features) -> Tensor:
     """Mean Gaussian negative log-likelihood of rows, in nats."""
-    mean, log_std = moments
-    nll = log_std + 0.5 * ((rows.y - mean) * torch.exp(-log_std)).square() + 0.5 * math.log(2 * math.pi)
-    return weighted_mean(nll.mean(-1), rows.weight)
+    return weighted_mean(gaussian_losses(moments, rows.y), rows.weight)
 
 
 class _Inputs:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from density_regression.base import About, Settings
 from density_regression.baselines.base import Baseline, BaselineRegressor
-from density_regression.head import Moments
+from density_regression.head import Moments, gaussian_losses
 
 __all__ = ["GaussianNetwork", "GaussianRegressor", "gaussian_nll", "split_moments"]
 
@@ -32,11 +32,11 @@ def gaussian_nll(moments: Moments, y: Tensor, beta: float = 0.0) -> Tensor:
     With `beta` each term is weighted by var^beta, taken as a constant (beta-NLL): 0 is maximum likelihood, and 1
     learns the mean as least squares would.
     """
+    if not beta:
+        return gaussian_losses(moments, y)
     mean, log_std = moments
     nll = log_std + 0.5 * ((y - mean) * torch.exp(-log_std)).square() + 0.5 * math.log(2 * math.pi)
-    if beta:
-        nll = nll * torch.exp(2.0 * beta * log_std.detach())
-    return nll.mean(-1)
+    return (nll * torch.exp(2.0 * beta * log_std.detach())).mean(-1)
 
 
 class GaussianNetwork(Baseline):

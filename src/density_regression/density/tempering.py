@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ class Tempering(FittedModule, ABC):
     """
 
     reference: Tensor
+
+    reads_training_rows: ClassVar[bool] = False
+    """Whether `fit` looks at the log-densities of training rows, too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,6 +72,8 @@ class RescaledTempering(Tempering):
 
     lowest: Tensor
     slope: Tensor
+
+    reads_training_rows = True
 
     def __init__(self, low: float = 0.0, high: float = 0.4) -> None:
         super().__init__()

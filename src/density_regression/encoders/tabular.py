@@ -99,7 +99,8 @@ def beside(z: Tensor, x: Tensor) -> Tensor:
 
     Narrow matrix products of another width round by a row's place in its batch.
     """
-    return torch.cat([z, F.pad(x, (0, -(z.shape[-1] + x.shape[-1]) % 4))], dim=-1)
+    padding = -(z.shape[-1] + x.shape[-1]) % 4
+    return torch.cat([z, F.pad(x, (0, padding)) if padding else x], dim=-1)
 
 
 class _Block(nn.Module):

@@ -1,0 +1,65 @@
+"""Scaling of large tables, some rows at a time, and samples of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from density_regression import tables, training
+from density_regression.loop import TensorBatches
+from density_regression.model import DensityRegression
+from density_regression.tables import Scaling, Table
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "CHUNK", 7)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_scaling_in_chunks_is_that_of_the_whole() -> None:
+    rng = np.random.default_rng(0)
+    values, weight = rng.normal(size=(50, 3)) * [1, 1e200, 0] + [0, 0, 4], rng.uniform(size=50)
+    rows = rng.permutation(50)[:40]
+    center, scale = Scaling.fit(values, weight, rows)
+    mean = np.average(values[rows, :1], axis=0, weights=weight[rows])
+    deviation = np.sqrt(np.average((values[rows, :1] - mean) ** 2, axis=0, weights=weight[rows]))
+    np.testing.assert_allclose([center[0], scale[0]], [mean[0], deviation[0]])
+    np.testing.assert_allclose(scale[1:], [1e200, 1.0], rtol=0.5)
+    assert center[2] == 4.0
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_table_of_some_rows() -> None:
+    rng = np.random.default_rng(0)
+    x, y, weight = rng.normal(size=(50, 3)), rng.normal(size=(50, 1)), rng.uniform(size=50)
+    scalings = (Scaling.fit(x, weight), Scaling.fit(y, weight))
+    rows = rng.permutation(50)[:40]
+    table = Table.scaled(x, y, weight, scalings, rows)
+    assert torch.equal(table.x, scalings[0].apply(x[rows]))
+    assert torch.equal(table.y, scalings[1].apply(y[rows]))
+    assert torch.equal(Table.scaled(x, y, weight, scalings).x, scalings[0].apply(x))
+
+
+def test_a_sample_of_batches() -> None:
+    x = torch.arange(100.0)[:, None]
+    batches = TensorBatches(x, 2 * x, x[:, 0], 8, torch.Generator().manual_seed(0))
+    assert batches.sample(100) is batches
+    rows, targets, weights = (torch.cat(parts) for parts in zip(*batches.sample(30), strict=True))
+    assert len(rows) == len(set(rows[:, 0].tolist())) == 30
+    assert torch.equal(targets, 2 * rows)
+    assert torch.equal(weights, rows[:, 0])
+    # From all over the table, and the same each time.
+    assert rows.max() > 70
+    assert torch.equal(rows, torch.cat([part[0] for part in batches.sample(30)]))
+
+
+def test_steps_two_and_three_hold_a_sample_of_a_large_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MAX_CACHED_ROWS", 20)
+    model = DensityRegression(torch.nn.Linear(2, 4), features=4)
+    x = torch.randn(90, 2, generator=torch.Generator().manual_seed(0))
+    features = training.cache_features(model, TensorBatches(x, x[:, :1], torch.ones(90), 16))
+    assert features.z.shape == (20, 4)
+    known = model.encode(x)
+    assert all((known - z).abs().sum(1).min() < 1e-6 for z in features.z)
