@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,15 +13,15 @@ import torch
 from torch import Tensor
 
 from density_regression.density import TYPICAL_REACH, RobustTempering
+from density_regression.head import Moments, gaussian_losses
 from density_regression.loop import TrainingOptions
 from density_regression.model import DensityRegression
-from density_regression.network import Features
+from density_regression.network import Features, weighted_mean
 from density_regression.tables import Table
 from density_regression.training import (
     cache_features,
     fit_density_regression,
     fit_density_regressions_together,
-    mean_loss,
 )
 
 __all__ = ["can_learn_reach", "learn_reach"]
@@ -44,7 +45,7 @@ SAMPLE_SIZE: Final = (800, 5000)
 MOST_JUDGES: Final = 5000
 """Most held-out rows that have a say."""
 
-STEPS: Final = 400
+STEPS: Final = 200
 EPOCHS: Final = 50
 PATIENCE: Final = 50
 BATCH_SIZE: Final = 128
@@ -53,6 +54,9 @@ as make so many steps, but no more than so many."""
 
 TOGETHER: Final = 40
 """Most networks trained at once."""
+
+CALIBRATIONS: Final = 3
+"""Times that a scale is found, as it depends a little on where it was before."""
 
 REACHES: Final = tuple(2.0**power for power in range(-3, 8))
 DETAILS: Final = (0.5, 0.75, 1.0)
@@ -186,16 +190,43 @@ class _Judge:
             self.parts.append((features, model.density(features.z)))
 
     @torch.no_grad()
-    def loss(self, reach: float, detail: float) -> float:
-        """Mean negative log-likelihood with this reach and detail, which the model keeps."""
+    def losses(self, reaches: Sequence[float], details: Sequence[float]) -> list[float]:
+        """Mean negative log-likelihood with each reach and its detail; all at once, and the model stays as it is."""
+        tempering, head = copy.deepcopy(self.model.tempering), copy.deepcopy(self.model.head)
+        assert isinstance(tempering, RobustTempering)
+        (held_out, held_density), (judging, density) = self.parts
+        head.blur(1.0, held_out.z, held_out.weight)
+        # One more axis before the others: (choices, rows, targets).
+        detail = torch.tensor(details).to(density)[:, None, None]
+        tempering.learnt_reach = torch.tensor(reaches).to(density)[:, None]
+
+        def moments(features: Features, log_density: Tensor) -> Moments:
+            mean, log_std = head(features.z)
+            # By how much s lies below its level: so much of it as is not kept is added to the log-precision.
+            below = head.level + 2.0 * log_std + head.offset + math.log(2)
+            return Moments(mean, log_std - 0.5 * ((1.0 - detail) * below + tempering(log_density)[..., None]))
+
+        mean, log_std = moments(held_out, held_density)
+        log_squared = 2.0 * ((held_out.y - mean).abs().clamp_min(1e-30).log() - log_std)
+        log_total = (log_squared + held_out.weight.log()[:, None]).logsumexp(1, keepdim=True)
+        scale = torch.zeros_like(log_total)
+        for _ in range(CALIBRATIONS):
+            scale = torch.logaddexp(log_total, scale) - torch.log1p(held_out.weight.sum())
+        mean, log_std = moments(judging, density)
+        losses = gaussian_losses(Moments(mean, log_std + 0.5 * scale), judging.y)
+        found = weighted_mean(losses, judging.weight.expand_as(losses))
+        return [loss if math.isfinite(loss) else math.inf for loss in found.tolist()]
+
+    @torch.no_grad()
+    def settle(self, reach: float, detail: float) -> None:
+        """Give the model this reach and detail, calibrated."""
         tempering, head = self.model.tempering, self.model.head
         assert isinstance(tempering, RobustTempering)
         tempering.extend(reach)
-        (held_out, held_density), (judging, density) = self.parts
+        held_out, held_density = self.parts[0]
         head.blur(detail, held_out.z, held_out.weight)
-        head.calibrate(held_out.z, held_out.y, tempering(held_density), held_out.weight)
-        loss = mean_loss(head(judging.z, tempering(density)), judging).item()
-        return loss if math.isfinite(loss) else math.inf
+        for _ in range(CALIBRATIONS):
+            head.calibrate(held_out.z, held_out.y, tempering(held_density), held_out.weight)
 
 
 def _choose(
@@ -206,14 +237,19 @@ def _choose(
     outside = [_Judge(network, part.held_out, part.hidden) for network, part in zip(networks, hidings, strict=True)]
     rows = (sum(len(part.hidden.x) for part in hidings), len(some.x))
 
-    def loss(choice: tuple[float, float]) -> float:
-        doubt = sum(
-            evidence / number * math.log2(part / typical) ** 2
-            for part, typical, evidence, number in zip(choice, TYPICAL, EVIDENCE, rows, strict=True)
-        )
-        harder = sorted(judge.loss(*choice) for judge in outside)[len(outside) // 2 :]
-        return inside.loss(*choice) + sum(harder) / len(harder) + doubt
+    def best(choices: Sequence[tuple[float, float]]) -> tuple[float, float]:
+        reaches, details = zip(*choices, strict=True)
+        every = [judge.losses(reaches, details) for judge in (inside, *outside)]
+        losses = []
+        for choice, mine, *others in zip(choices, *every, strict=True):
+            doubt = sum(
+                evidence / number * math.log2(part / typical) ** 2
+                for part, typical, evidence, number in zip(choice, TYPICAL, EVIDENCE, rows, strict=True)
+            )
+            harder = sorted(others)[len(others) // 2 :]
+            losses.append(mine + sum(harder) / len(harder) + doubt)
+        return choices[losses.index(min(losses))]
 
-    reach, detail = min(product(REACHES, DETAILS), key=loss)
-    best = min(((reach * step, detail) for step in (1.0, 0.5**0.5, 2.0**0.5)), key=loss)
-    _Judge(model, held_out, some).loss(*best)
+    reach, detail = best(list(product(REACHES, DETAILS)))
+    reach, detail = best([(reach * step, detail) for step in (1.0, 0.5**0.5, 2.0**0.5)])
+    _Judge(model, held_out, some).settle(reach, detail)
