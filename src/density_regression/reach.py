@@ -39,7 +39,7 @@ FEWEST_ROWS: Final = 100
 """Of fewer rows nothing is learnt."""
 
 SAMPLE_SHARE: Final = 1 / 8
-SAMPLE_SIZE: Final = (800, 5000)
+SAMPLE_SIZE: Final = (800, 3000)
 """Rows drawn at random to learn from: this share of them, but at least and at most so many."""
 
 MOST_JUDGES: Final = 5000
