@@ -137,7 +137,7 @@ def machine() -> dict[str, Any]:
 def line(record: Record) -> str:
     begin = f"{record['dataset']} {record['split']} {record['method']}: "
     if "error" in record:
-        return begin + record["error"]
+        return begin + str(record["error"])
     found = record["metrics"]
     return begin + f"{record['seconds']['fit']:.1f} s, NLL {found['nll']:.3f}, RMSE {found['rmse']:.3f}"
 
