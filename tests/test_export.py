@@ -17,8 +17,11 @@ from typer.testing import CliRunner
 from density_regression import DensityRegressor
 from density_regression.base import DeepRegressor
 from density_regression.baselines import (
+    BayesianRegressor,
     DeepEnsembleRegressor,
+    DeterministicRegressor,
     DUERegressor,
+    EvidentialRegressor,
     GaussianRegressor,
     MCDropoutRegressor,
     NaturalPosteriorRegressor,
@@ -155,7 +158,15 @@ def test_any_number_of_rows_and_targets(rows: tuple[Floats, Floats], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "method", [GaussianRegressor, DeepEnsembleRegressor, NaturalPosteriorRegressor, QuantileRegressor]
+    "method",
+    [
+        DeterministicRegressor,
+        GaussianRegressor,
+        DeepEnsembleRegressor,
+        EvidentialRegressor,
+        NaturalPosteriorRegressor,
+        QuantileRegressor,
+    ],
 )
 def test_rivals(method: type[DeepRegressor], rows: tuple[Floats, Floats], tmp_path: Path) -> None:
     model = method(**QUICK).fit(*rows)
@@ -163,7 +174,10 @@ def test_rivals(method: type[DeepRegressor], rows: tuple[Floats, Floats], tmp_pa
     assert_same(model, tmp_path / "model.onnx", rows[0])
 
 
-@pytest.mark.parametrize(("method", "reason"), [(MCDropoutRegressor, "at random"), (DUERegressor, "gpytorch")])
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [(MCDropoutRegressor, "at random"), (BayesianRegressor, "at random"), (DUERegressor, "gpytorch")],
+)
 def test_what_cannot_be_exported_says_so(
     method: type[DeepRegressor], reason: str, rows: tuple[Floats, Floats], tmp_path: Path
 ) -> None:

@@ -46,7 +46,7 @@ class Layers(NamedTuple):
     def of(cls, encoder: nn.Module) -> Self | None:
         """Those of an encoder; None if it has other parts."""
         inner = encoder.encoder if isinstance(encoder, WithInputs) else encoder
-        if not isinstance(inner, MLP):
+        if not isinstance(inner, MLP) or not all(type(part) in (nn.Linear, nn.ReLU) for part in inner):
             return None
         return cls([layer for layer in inner if isinstance(layer, nn.Linear)], isinstance(encoder, WithInputs))
 
