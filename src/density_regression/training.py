@@ -51,7 +51,7 @@ __all__ = [
 MAX_CACHED_VALUES: Final = 2**25
 """Most feature values held in memory for steps 2 and 3 (128 MiB in float32)."""
 
-MAX_CACHED_ROWS: Final = 10_000
+MAX_CACHED_ROWS: Final = 20_000
 """Most rows of a table held for them: rows do not depend on each other, and so many tell all that a head can learn."""
 
 REFIT_ROUNDS: Final = 10
