@@ -7,15 +7,12 @@ import time
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from density_regression._progress import StepProgress
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Batches",
