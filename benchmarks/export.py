@@ -113,6 +113,7 @@ def differences(model: DensityRegressor, session: onnxruntime.InferenceSession, 
             np.abs(found[1][:, 0] / std - 1),
             np.abs(found[2] - log_density) / np.maximum(np.abs(log_density), 1),
         )
+        assert all(np.isfinite(part).all() for part in own)
         worst = {name: max(value, float(part.max())) for (name, value), part in zip(worst.items(), own, strict=True)}
     return worst
 

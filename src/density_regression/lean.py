@@ -17,7 +17,7 @@ from density_regression.encoders import MLP, WithInputs, beside
 from density_regression.head import LOG_STD_LIMIT, MeanHead
 from density_regression.model import DensityRegression
 
-__all__ = ["Constants", "Layers", "LeanMoments", "LeanRegression"]
+__all__ = ["Array", "Constants", "Layers", "LeanMoments", "LeanRegression", "numbers"]
 
 Array = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class Layers(NamedTuple):
         inputs = np.full(self.linear[0].in_features, FAR)
         bound = inputs
         for layer in self.linear:
-            bound = np.abs(_numbers(layer.weight)) @ bound + np.abs(_numbers(layer.bias))
+            bound = np.abs(numbers(layer.weight)) @ bound + np.abs(numbers(layer.bias))
         return np.concatenate([bound, inputs]) if self.with_inputs else bound
 
 
@@ -104,12 +104,12 @@ class Constants(NamedTuple):
         if quadratics is None or bounds.max() > LARGEST:
             return None
         d, q, k = len(bounds), whitening.kept, head.targets
-        center, low, high = _numbers(whitening.center)[:d], _numbers(head.s_low), _numbers(head.s_high)
-        directions = _numbers(whitening.projection)[:d, :q]
-        location, s = np.split(_numbers(head.linear.weight)[:, :d].T, [k], axis=1)
-        location_bias, s_bias = np.split(_numbers(head.linear.bias), [k])
+        center, low, high = numbers(whitening.center)[:d], numbers(head.s_low), numbers(head.s_high)
+        directions = numbers(whitening.projection)[:d, :q]
+        location, s = np.split(numbers(head.linear.weight)[:, :d].T, [k], axis=1)
+        location_bias, s_bias = np.split(numbers(head.linear.bias), [k])
         beta = 8.0 / np.clip(high - low, 1e-3, 8.0)
-        factor, shift, log_norm = (_numbers(part) for part in quadratics)
+        factor, shift, log_norm = (numbers(part) for part in quadratics)
         exponent, reach, spread, reference, log_det = (
             float(part)
             for part in (
@@ -122,9 +122,9 @@ class Constants(NamedTuple):
         )
         slope = 2.0 / (reach * spread)
         level = 1.0 + slope * (reference - tempering.start * spread)
-        detail, typical = _numbers(head.detail), _numbers(head.level)
-        constant = -0.5 * (typical + detail * (low - typical) + _numbers(head.offset) + math.log(2))
-        back = np.vstack([_numbers(whitening.reconstruction)[:q, :d], center])
+        detail, typical = numbers(head.detail), numbers(head.level)
+        constant = -0.5 * (typical + detail * (low - typical) + numbers(head.offset) + math.log(2))
+        back = np.vstack([numbers(whitening.reconstruction)[:q, :d], center])
         unit = 1.0 / float(whitening.residual_scale) if whitening.has_residual else 0.0
         # How large each number can become on the way, and so what need not be clipped.
         whitened = (np.minimum(bounds, LARGE) + np.abs(center)) @ np.abs(directions)
@@ -243,5 +243,6 @@ class LeanRegression:
         return log_density
 
 
-def _numbers(values: Tensor) -> Array:
+def numbers(values: Tensor) -> Array:
+    """A tensor's numbers in float64."""
     return values.detach().double().cpu().numpy()

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from density_regression.export.graph import OUTPUTS, Graph
-from density_regression.export.nodes import ENCODER, Nodes, numbers
-from density_regression.lean import Layers
+from density_regression.export.nodes import ENCODER, Nodes
+from density_regression.lean import Layers, numbers
 
 __all__ = ["write_mixture"]
 

@@ -14,9 +14,9 @@ import numpy as np
 from density_regression._numeric import FAR, LARGE
 from density_regression.export.ensemble import write_mixture
 from density_regression.export.graph import INPUT, OUTPUTS, Graph
-from density_regression.export.nodes import ENCODER, Array, Nodes, numbers
+from density_regression.export.nodes import ENCODER, Nodes
 from density_regression.head import LOG_STD_LIMIT
-from density_regression.lean import LARGEST, Constants, Layers
+from density_regression.lean import LARGEST, Array, Constants, Layers, numbers
 from density_regression.model import DensityRegression
 from density_regression.network import Network
 

@@ -7,25 +7,18 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from density_regression._extras import import_extra
 from density_regression.export.graph import INPUT, OUTPUTS, Graph
+from density_regression.lean import Array, numbers
 
-__all__ = ["ENCODER", "Array", "Nodes", "numbers"]
-
-Array = NDArray[Any]
+__all__ = ["ENCODER", "Nodes"]
 
 OPSET: Final = 18
 
 ENCODER: Final = "encoder"
 """In the names of an encoder's weights."""
-
-
-def numbers(values: Tensor) -> Array:
-    """A tensor's numbers in float64."""
-    return values.detach().double().cpu().numpy()
 
 
 class Nodes:
@@ -94,7 +87,7 @@ class Nodes:
         body = helper.make_graph(self._nodes, "density_regression", inputs, outputs, self._tensors)
         return helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
 
-    def _constant(self, values: Array, name: str = "constant") -> str:
+    def _constant(self, values: Any, name: str = "constant") -> str:
         key = (name, values.dtype.str, values.shape, values.tobytes())
         if key not in self._constants:
             self._constants[key] = f"{name}_{len(self._constants)}"
