@@ -138,7 +138,7 @@ class DepthRegressor:
         Most passes over the images in step 1.
     batch_size : int
         Images in a batch.
-    learning_rate, weight_decay, average
+    learning_rate, weight_decay, average, smoothness
         See `TrainingOptions`.
     dims : int
         Directions of the pixels' features that the density looks at.
@@ -181,6 +181,7 @@ class DepthRegressor:
         learning_rate: float = 1e-3,
         weight_decay: float = 0.01,
         average: float = 8.0,
+        smoothness: float = 0.03,
         dims: int = 8,
         reach: float = 0.5,
         validation_fraction: float = 0.1,
@@ -199,6 +200,7 @@ class DepthRegressor:
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.average = average
+        self.smoothness = smoothness
         self.dims = dims
         self.reach = reach
         self.validation_fraction = validation_fraction
@@ -268,6 +270,7 @@ class DepthRegressor:
             weight_decay=self.weight_decay,
             patience=None,
             average=self.average,
+            smoothness=self.smoothness,
             device=self.device,
             precision=precision,
             compile=self.compile,

@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from density_regression.baselines.gaussian import GaussianNetwork
 from density_regression.cli import app
 from density_regression.datasets import make_scenes
+from density_regression.datasets.depth import DepthFolder
+from density_regression.depth import DepthRegressor
 from density_regression.encoders import UNet
-from density_regression.experiments.depth import bench
+from density_regression.experiments.depth import bench, methods
 from density_regression.experiments.depth.attack import fgsm
 from density_regression.experiments.depth.bench import EPSILONS, DepthBench, depth_folders
 from density_regression.experiments.depth.methods import METHODS
@@ -102,3 +104,15 @@ def test_missing_images_are_told_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "depth.jsonl").exists()
     result = CliRunner().invoke(app, ["bench", "depth", "--methods", "SNGP"])
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(("method", "smooth"), [("Gaussian", False), ("Gaussian (smooth)", True)])
+def test_rivals_are_trained_smooth_if_their_name_says_so(
+    data: Path, monkeypatch: pytest.MonkeyPatch, method: str, smooth: bool
+) -> None:
+    seen = []
+    monkeypatch.setattr(methods, "fit_baseline", lambda *args, options, **kwargs: seen.append(options))
+    regressor = DepthRegressor(**SMALL, smoothness=0.07, device="cpu", verbose=False)
+    trained = methods.train(method, regressor, DepthFolder(depth_folders(data)["train"]))
+    assert isinstance(trained.model, GaussianNetwork)
+    assert [options.smoothness for options in seen] == [0.07 if smooth else 0.0]

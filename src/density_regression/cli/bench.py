@@ -98,13 +98,13 @@ def _run(work: Bench, file: RecordFile, jobs: int) -> None:
 
 def _depth(methods: list[str], seeds: int, data_dir: str | None, out: Path, device: str) -> None:
     from density_regression.experiments.depth.bench import DepthBench, depth_folders
-    from density_regression.experiments.depth.methods import METHODS
+    from density_regression.experiments.depth.methods import KNOWN, METHODS
     from density_regression.experiments.records import RecordFile
     from density_regression.loop import find_device
 
     for name in methods:
-        if name not in METHODS:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(METHODS)}.", param_hint="--methods")
+        if name not in KNOWN:
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(KNOWN)}.", param_hint="--methods")
     try:
         depth_folders(data_dir)
         find_device(device)

@@ -19,18 +19,16 @@ __all__ = ["Patches", "WithScene"]
 SHRINK: Final = 2
 """By how much an image is shrunk before its patches are looked at: the noise of single pixels is averaged away."""
 
-STRIDE: Final = 2
-"""Pixels of the shrunk image between two patches."""
-
-NOISE: Final = 0.1
-"""Largest standard deviation of the noise with which images are shown a second time, of a range from 0 to 1."""
+UNSEEN: Final = 0.04
+"""Most that any number of an image, from 0 to 1, changes when it is shown a second time: hardly seen by an eye."""
 
 
 class Patches(nn.Module):
     """The means of many random functions of an image's small patches, over its upper half and its lower.
 
-    Each function is relu(w . patch - b) with w drawn at random and b from the values that w . patch takes on the
-    images seen by `fit`. Nothing here is trained for a task, so nothing is forgotten that the task did not need: two
+    Each function is relu(w . patch - b) with w drawn at random and b one of the values that w . patch takes on the
+    images seen by `fit`. Patches overlap: who would change their means must then change every pixel for nine patches
+    at once. Nothing here is trained for a task, so nothing is forgotten that the task did not need: two
     images with the same means have nearly the same patches (a kernel mean embedding). Halves, because a street has
     its sky above.
 
@@ -47,7 +45,7 @@ class Patches(nn.Module):
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, channels: int = 3, filters: int = 64, *, seed: int = 0) -> None:
+    def __init__(self, channels: int = 3, filters: int = 128, *, seed: int = 0) -> None:
         super().__init__()
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
@@ -57,16 +55,18 @@ class Patches(nn.Module):
     @torch.no_grad()
     def fit(self, images: Tensor) -> None:
         """Scale the functions, and choose where each begins, by some images (n, c, h, w)."""
-        values = F.conv2d(_shrunk(images), self.weight, stride=STRIDE).movedim(1, 0).flatten(1)
+        values = F.conv2d(_shrunk(images), self.weight).movedim(1, 0).flatten(1)
         spread = values.std(1).clamp_min(1e-6)
         self.weight /= spread[:, None, None, None]
-        share = torch.rand(len(values), generator=torch.Generator().manual_seed(self.seed))
+        # One in each of as many parts of the range: drawn without regard to each other they would leave gaps.
+        place = torch.randperm(len(values), generator=torch.Generator().manual_seed(self.seed))
+        share = (place + 0.5) / len(values)
         place = (share * (values.shape[1] - 1)).long().to(values.device)
         self.bias.copy_(-values.sort(1).values.gather(1, place[:, None])[:, 0] / spread)
 
     def forward(self, x: Tensor) -> Tensor:
         """Means (n, filters * 2) of images (n, c, h, w), a filter's two halves beside each other."""
-        rows = F.relu(F.conv2d(_shrunk(x), self.weight, self.bias, stride=STRIDE)).mean(3)
+        rows = F.relu(F.conv2d(_shrunk(x), self.weight, self.bias)).mean(3)
         # Of an odd number of rows the middle one is in both. Adaptive pooling does the same, 50 times slower on a GPU.
         above, below = rows[:, :, : -(-rows.shape[2] // 2)], rows[:, :, rows.shape[2] // 2 :]
         return torch.stack([above.mean(2), below.mean(2)], dim=2).flatten(1)
@@ -122,23 +122,31 @@ class WithScene(FittedModule):
     def fit_scene(self, batches: Iterable[Tensor]) -> None:
         """Learn the density of whole images from batches (n, c, h, w), with the U-Net as it is; it keeps none of them.
 
-        Each is shown as it is and with some noise. Else the density would know the training images' own noise, and
-        find an image strange for a change that nobody sees.
+        Each is shown as it is, and then changed, by less than an eye would see, to where the density of the first is
+        lowest. Else it would know what is peculiar to the training images, down to their noise, and find an image
+        strange for a change that nobody sees.
         """
         self.eval()
         self.patches.fit(next(iter(batches)))
         generator = torch.Generator().manual_seed(self.patches.seed)
-        parts = []
-        for x in batches:
-            size = NOISE * torch.rand(len(x), 1, 1, 1, generator=generator)
-            noise = size * torch.randn(x.shape, generator=generator)
-            for images in (x, (x + noise.to(x)).clamp(0.0, 1.0)):
-                parts.append(self._describe(images, self.encoder.maps(images)))
-        described = torch.cat(parts)
-        self._store(unit=described.std(0, correction=0).clamp_min(1e-6))
-        self.density.fit(described / self.unit)
+        shown = torch.cat([self._describe(x) for x in batches])
+        self._store(unit=shown.std(0, correction=0).clamp_min(1e-6))
+        self.folded = None
+        self.density.fit(shown / self.unit)
+        again = [self._describe(self._stranger(x, generator)) for x in batches]
+        self.density.fit(torch.cat([shown, *again]) / self.unit)
 
-    def _describe(self, x: Tensor, maps: list[Tensor]) -> Tensor:
+    def _stranger(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Images changed by up to `UNSEEN`, to where their density is lower."""
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(self._log_density(self._describe(x)).sum(), x)
+        size = UNSEEN * torch.rand(len(x), 1, 1, 1, generator=generator)
+        return (x.detach() - size.to(x) * gradient.nan_to_num().sign()).clamp(0.0, 1.0)
+
+    def _describe(self, x: Tensor, maps: list[Tensor] | None = None) -> Tensor:
+        """Description (n, D) of images, by the U-Net's maps if they are there already."""
+        maps = self.encoder.descend(x) if maps is None else maps
         return torch.cat([maps[self.level].mean((2, 3)), self.patches(x)], dim=1)
 
     def _log_density(self, described: Tensor) -> Tensor:

@@ -56,17 +56,23 @@ class UNet(nn.Module):
     def maps(self, x: Tensor) -> list[Tensor]:
         """What each level sees on the way down, the full resolution first, and last the features of every pixel."""
         height, width = x.shape[-2:]
+        seen = self.descend(x)
+        x = seen[-1]
+        for level in reversed(range(self.levels)):
+            x = self.up[level](torch.cat([self.rise[level](x), seen[level]], dim=1))
+        return [*seen, x[..., :height, :width]]
+
+    def descend(self, x: Tensor) -> list[Tensor]:
+        """What each level sees on the way down, the full resolution first."""
         size = 2**self.levels
-        below, right = -height % size, -width % size
+        below, right = (-side % size for side in x.shape[-2:])
         if below or right:
             x = F.pad(x, (0, right, 0, below), mode="replicate")
         seen = []
         for level, block in enumerate(self.down):
             x = block(F.max_pool2d(x, 2) if level else x)
             seen.append(x)
-        for level in reversed(range(self.levels)):
-            x = self.up[level](torch.cat([self.rise[level](x), seen[level]], dim=1))
-        return [*seen, x[..., :height, :width]]
+        return seen
 
 
 def _block(before: int, after: int, dropout: float) -> nn.Sequential:

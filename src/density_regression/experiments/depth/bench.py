@@ -81,7 +81,7 @@ class DepthBench:
     data_dir : path
         Folder whose `depth` has the images.
     methods : sequence of str
-        Names from `METHODS`.
+        Names from `KNOWN`.
     seeds : int
         Fits of each.
     device : str

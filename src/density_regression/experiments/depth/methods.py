@@ -1,9 +1,10 @@
-"""The six methods on a U-Net, all trained alike."""
+"""The six methods on a U-Net, all trained alike but for the smoothness of ours, and two rivals with that as well."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from density_regression.encoders import UNet
 from density_regression.loop import find_device
 from density_regression.network import Predictor
 
-__all__ = ["METHODS", "OURS", "Trained", "train", "untrained"]
+__all__ = ["KNOWN", "METHODS", "OURS", "Trained", "train", "untrained"]
 
 OURS: Final = "Density-Regression"
 
@@ -40,6 +41,11 @@ RIVALS: Final[dict[str, Callable[[Callable[..., UNet], int], Rival]]] = {
 
 METHODS: Final = (OURS, *RIVALS)
 
+SMOOTH: Final = {f"{name} (smooth)": name for name in ("Gaussian", "Deep Ensembles")}
+"""Rivals trained with the smoothness of ours, to see what it does alone; run where they are asked for."""
+
+KNOWN: Final = (*METHODS, *SMOOTH)
+
 
 class Trained(NamedTuple):
     """A fitted module, mean and standard deviation of its training depths in metres, and the seconds of the fit."""
@@ -53,21 +59,25 @@ class Trained(NamedTuple):
 def untrained(method: str, regressor: DepthRegressor) -> Rival:
     """A rival's network, of the size, and on the device, of `regressor`."""
     torch.manual_seed(regressor.random_state)
-    model = RIVALS[method](
+    model = RIVALS[SMOOTH.get(method, method)](
         lambda **other: UNet(width=regressor.width, levels=regressor.levels, **other), regressor.width
     )
     return placed(model, regressor.device)
 
 
 def train(method: str, regressor: DepthRegressor, pairs: DepthFolder) -> Trained:
-    """Fit a method to `pairs` with the network, split, scaling and training of `regressor`, which is fitted if ours."""
+    """Fit a method to `pairs` with the network, split, scaling and training of `regressor`, which is fitted if ours.
+
+    Rivals are trained without its smoothness, unless their name asks for it.
+    """
     start = time.perf_counter()
     if method == OURS:
         model: Predictor = regressor.fit(pairs).model_
     else:
         batches = regressor.prepare(pairs)
         model = untrained(method, regressor)
-        fit_baseline(model, *batches, options=regressor.options(), verbose=regressor.verbose)
+        options = regressor.options() if method in SMOOTH else replace(regressor.options(), smoothness=0.0)
+        fit_baseline(model, *batches, options=options, verbose=regressor.verbose)
     model.eval()
     if find_device(regressor.device).type == "cuda":
         torch.cuda.synchronize()
