@@ -327,8 +327,8 @@ class DepthRegressor:
             WithScene(UNet(width=self.width, levels=self.levels), Patches(seed=self.random_state)),
             self.width,
             density=MixtureDensity(max_components=COMPONENTS, max_dims=self.dims, max_rows=PIXEL_ROWS),
-            # What images of one kind differ by tells nothing of errors; beyond that, as a linear model's would grow.
-            tempering=RobustTempering(exponent=1.0, reach=self.reach, start=1.0),
+            # What images of one kind differ by tells little of errors; beyond that, as a linear model's would grow.
+            tempering=RobustTempering(exponent=1.0, reach=self.reach, start=0.5),
         )
 
     def _batches(self, folder: DepthFolder, seed: int | None = None) -> DepthBatches:

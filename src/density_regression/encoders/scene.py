@@ -94,7 +94,7 @@ class WithScene(FittedModule):
 
     unit: Tensor
 
-    def __init__(self, encoder: UNet, patches: Patches, level: int = 2, max_dims: int = 128) -> None:
+    def __init__(self, encoder: UNet, patches: Patches, level: int = 2, max_dims: int = 100) -> None:
         super().__init__()
         self.encoder = encoder
         self.patches = patches
