@@ -1,7 +1,7 @@
 """The default model and Gaussian networks as ONNX written by hand, with as few nodes as it takes.
 
-A graph of a small network pays for each node what its arithmetic costs. The constants are those of `lean.Constants`;
-shifts ride along as a column of ones, sums are products with ones, which are faster than reductions.
+A graph of a small network pays for each node what its arithmetic costs; that of a batch, for columns, of which sixteen
+are multiplied at once. The constants are those of `lean.Constants`; shifts ride along as a column of ones.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from density_regression._numeric import FAR, LARGE
 from density_regression.export.ensemble import write_mixture
 from density_regression.export.graph import INPUT, OUTPUTS, Graph
 from density_regression.export.nodes import ENCODER, Nodes
+from density_regression.export.squares import Squares
 from density_regression.head import LOG_STD_LIMIT
-from density_regression.lean import LARGEST, Array, Constants, Layers, numbers
+from density_regression.lean import LARGEST, Constants, Layers, numbers
 from density_regression.model import DensityRegression
 from density_regression.network import Network
 
 __all__ = ["lean_model"]
 
 WIDE: Final = 512
-"""Features from which on it takes longer to put them beside the inputs than to multiply both apart."""
+"""Features from which on the density's multiplications are few beside the network's, and only its nodes count."""
+
+STEP: Final = 4.0
+"""Longest step in which s goes through its range: e to its power times float32's rounding is lost."""
 
 
 def lean_model(graph: Graph) -> Any:
@@ -53,40 +57,17 @@ def lean_model(graph: Graph) -> Any:
     return nodes.model(graph)
 
 
-class _Features(list[tuple[str, slice]]):
-    """Names of parts of the features, and which of them they are."""
-
-    def product(self, nodes: Nodes, weight: Array, bias: Array) -> str:
-        """Their product with a matrix (D, m), and a bias (m,)."""
-        value = nodes.const(bias)
-        for name, part in reversed(self):
-            value = nodes.add("Gemm", [name, nodes.const(weight[part]), value])
-        return value
-
-    def left_over(self, nodes: Nodes, c: Constants, t: str) -> str:
-        """Log-norm (n, K) of each component less half the squared length of what t (n, q + 1) does not explain."""
-        value = nodes.const(c.log_norm)
-        for name, part in reversed(self):
-            back = c.back[:, part]
-            left = nodes.add("Gemm", [t, nodes.const(-back), name])
-            weight = np.full((back.shape[1], len(c.log_norm)), -0.5 * c.unit**2)
-            value = nodes.add("Gemm", [nodes.square(left), nodes.const(weight), value])
-        return value
-
-
-def _features(nodes: Nodes, layers: Layers, graph: Graph) -> _Features:
+def _features(nodes: Nodes, layers: Layers, graph: Graph) -> str:
     """From inputs in their own units to features."""
     z = inputs = _inputs(nodes, graph)
     for layer in layers.linear:
         weight = nodes.const(layer.weight, name=ENCODER)
         z = nodes.add("Relu", [nodes.add("Gemm", [z, weight, nodes.const(layer.bias)], transB=1)])
-    bounds, width = layers.bounds(), layers.linear[-1].out_features
-    apart = layers.with_inputs and width >= WIDE
-    if layers.with_inputs and not apart:
+    if layers.with_inputs:
         z = nodes.add("Concat", [z, inputs], axis=1)
-    if bounds.max() > LARGE:
+    if layers.bounds().max() > LARGE:
         z = nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)])
-    return _Features([(z, slice(width)), (inputs, slice(width, None))] if apart else [(z, slice(None))])
+    return z
 
 
 def _inputs(nodes: Nodes, graph: Graph) -> str:
@@ -96,14 +77,15 @@ def _inputs(nodes: Nodes, graph: Graph) -> str:
     return nodes.single(nodes.add("Clip", [inputs, nodes.own(-FAR), nodes.own(FAR)]))
 
 
-def _write_gaussian(nodes: Nodes, z: _Features, graph: Graph) -> None:
+def _write_gaussian(nodes: Nodes, z: str, graph: Graph) -> None:
     """Mean and log standard deviation, linear in the features."""
     model: Any = graph.model
     k, limit = model.targets, model.log_std_limit
     log_scale = np.log(numbers(graph.y_scale))
     bias = numbers(model.linear.bias)
     bias[k:] += log_scale
-    location, log_std = nodes.split(z.product(nodes, numbers(model.linear.weight).T, bias), [k, k])
+    both = nodes.add("Gemm", [z, nodes.const(numbers(model.linear.weight).T), nodes.const(bias)])
+    location, log_std = nodes.split(both, [k, k])
     log_std = nodes.within(log_std, log_scale - limit, log_scale + limit)
     _write_outputs(nodes, location, log_std, graph)
 
@@ -116,33 +98,64 @@ def _write_outputs(nodes: Nodes, location: str, log_std: str, graph: Graph) -> N
     nodes.add("Add", [scaled, nodes.own(center)], output=OUTPUTS[0])
 
 
-def _write_density(nodes: Nodes, z: _Features, c: Constants, graph: Graph) -> None:
+def _write_density(nodes: Nodes, z: str, c: Constants, graph: Graph) -> None:
     """Density, tempering and head."""
     k, q = len(c.detail), len(c.factor)
-    # Of s one distance is enough here, the other differs by a constant.
-    weight, bias = c.weight[:, : q + 1 + 2 * k], c.bias[: q + 1 + 2 * k]
-    t, location, above = nodes.split(z.product(nodes, weight, bias), [q + 1, k, k])
-    if c.clip_whitened:
-        t = nodes.add("Clip", [t, nodes.const(-LARGE), nodes.const(LARGE)])
-    norm = z.left_over(nodes, c, t) if c.unit else nodes.const(c.log_norm)
-    squares = nodes.square(nodes.add("Gemm", [t, nodes.const(np.vstack([c.factor, -c.shift]))]))
-    joint = nodes.add("Gemm", [squares, nodes.const(-0.5 * c.membership), norm])
-    one = len(c.log_norm) == 1
-    log_density = joint if one else nodes.add("ReduceLogSumExp", [joint, nodes.axes(1)], keepdims=1)
+    squares = Squares.of(c)
+    # s, of which one distance is enough here, once for each step through its range.
+    steps = max(math.ceil(c.width.max() / STEP), 1)
+    starts = np.concatenate([c.width * i / steps for i in range(steps)])
+    means, above = slice(q + 1, q + 1 + k), slice(q + 1 + k, q + 1 + 2 * k)
+    weight = np.hstack([squares.weight, c.weight[:, means], *[c.weight[:, above]] * steps])
+    bias = np.concatenate([squares.bias, c.bias[means], np.tile(c.bias[above], steps) - starts])
+    y = nodes.add("Gemm", [z, nodes.const(weight), nodes.const(bias)])
+    sizes = [len(squares.bias), k, k * steps]
+    if len(c.weight) >= WIDE and not c.clip_whitened:
+        # To split them takes longer than two small products, and than columns of zeros in those that follow.
+        u, squares = y, squares.in_one().among(len(bias))
+        _, *picks = np.split(np.eye(len(bias)), np.cumsum(sizes)[:-1], axis=1)
+        location, passed = (nodes.add("Gemm", [y, nodes.const(pick)]) for pick in picks)
+    else:
+        u, location, passed = nodes.split(y, sizes)
+    log_density = _log_density(nodes, z, u, squares, c)
     nodes.add("Squeeze", [log_density, nodes.axes(1)], output=OUTPUTS[2])
-    # For one target its constant goes into the logarithm.
-    inside = math.exp(2 * c.constant[0] / c.exponent) if k == 1 and abs(c.constant[0]) < 40 * c.exponent else 1.0
-    line = (np.array([[-c.slope * inside]]), np.array([c.level * inside]))
-    growth = nodes.add("Gemm", [log_density, nodes.const(line[0]), nodes.const(line[1])])
-    growth = nodes.add("Log", [nodes.add("Clip", [growth, nodes.const(inside)])])
-    if inside == 1.0:
-        growth = nodes.add("Gemm", [growth, nodes.const(np.ones((1, k))), nodes.const(2 * c.constant / c.exponent)])
-    above = nodes.within(above, np.full(k, -20.0), c.width + 20.0)
-    shift = nodes.const(np.concatenate([np.zeros(k), -c.width]))
-    ends = nodes.add("Softplus", [nodes.add("Gemm", [above, nodes.const(np.hstack([np.eye(k), np.eye(k)])), shift])])
-    difference = nodes.const(np.vstack([np.diag(-c.detail), np.diag(c.detail)]))
-    log_std = nodes.add("Gemm", [ends, difference, growth], beta=0.5 * c.exponent)
+    log_std = _log_std(nodes, nodes.add("Sigmoid", [passed]), log_density, c, steps)
     if c.clip_std:
         scale = np.log(numbers(graph.y_scale))
         log_std = nodes.within(log_std, scale - LOG_STD_LIMIT, scale + LOG_STD_LIMIT)
     _write_outputs(nodes, location, log_std, graph)
+
+
+def _log_density(nodes: Nodes, z: str, u: str, squares: Squares, c: Constants) -> str:
+    """Log-density (n, 1) of features, by their functions u."""
+    if c.clip_whitened:
+        u = nodes.add("Clip", [u, nodes.const(-LARGE), nodes.const(LARGE)])
+    rest: list[str] = []
+    if c.unit:
+        left = z if squares.back is None else nodes.add("Gemm", [u, nodes.const(-squares.back), z])
+        rest = [nodes.add("ReduceSum", [nodes.square(left), nodes.axes(1)], keepdims=1)]
+    scale = -0.5 * c.unit**2
+    if squares.own.size:
+        rest, scale = [nodes.add("Gemm", [nodes.square(u), nodes.const(squares.own), *rest], beta=scale)], 1.0
+    if squares.forms.size:
+        forms = nodes.square(nodes.add("Gemm", [u, nodes.const(squares.forms)]))
+        rest = [nodes.add("Gemm", [forms, nodes.const(squares.sums), *rest], beta=scale)]
+    (joint,) = rest
+    return joint if len(c.log_norm) == 1 else nodes.add("ReduceLogSumExp", [joint, nodes.axes(1)], keepdims=1)
+
+
+def _log_std(nodes: Nodes, passed: str, log_density: str, c: Constants, steps: int) -> str:
+    """Log standard deviations (n, k): logarithms of the tempering's growth and of how far s has passed each step.
+
+    softplus(a) - softplus(a - w) = w - log(e^w - (e^w - 1) sigmoid(a)), which needs no clipping, however large a.
+    """
+    k = len(c.detail)
+    step = np.tile(c.width / steps, steps)
+    passing = np.hstack([np.zeros((len(step), 1)), np.diag(-np.expm1(step))])
+    factors = nodes.add("Gemm", [passed, nodes.const(passing), nodes.const(np.append(c.level, np.exp(step)))])
+    growing = np.append(-c.slope, np.zeros(len(step)))[None]
+    factors = nodes.add("Gemm", [log_density, nodes.const(growing), factors])
+    # All are at least 1, the growth because it is clipped.
+    logs = nodes.add("Log", [nodes.add("Clip", [factors, nodes.const(1.0)])])
+    powers = np.vstack([np.full((1, k), 0.5 * c.exponent), *[np.diag(c.detail)] * steps])
+    return nodes.add("Gemm", [logs, nodes.const(powers), nodes.const(c.constant - c.detail * c.width)])
