@@ -107,7 +107,7 @@ def test_an_ensemble_written_by_hand(rows: tuple[Floats, Floats], tmp_path: Path
 
 @pytest.mark.parametrize("components", [1, 3])
 @pytest.mark.parametrize("targets", [1, 2])
-def test_wide_features_are_not_split(
+def test_wide_features_are_neither_split_nor_apart_from_inputs(
     components: int, targets: int, rows: tuple[Floats, Floats], tmp_path: Path
 ) -> None:
     x, y = rows
@@ -116,7 +116,7 @@ def test_wide_features_are_not_split(
         model = DensityRegressor(**settings).fit(x, np.stack([y, x[:, 1]], 1)[:, :targets])
         model.to_onnx(tmp_path / "model.onnx")
         kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
-        assert ("Split" in kinds) == (width == 16)
+        assert ("Split" in kinds) == ("Concat" not in kinds) == (width == 16)
         assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
 
 

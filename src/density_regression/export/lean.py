@@ -17,7 +17,7 @@ from density_regression.export.graph import INPUT, OUTPUTS, Graph
 from density_regression.export.nodes import ENCODER, Nodes
 from density_regression.export.squares import Squares
 from density_regression.head import LOG_STD_LIMIT
-from density_regression.lean import LARGEST, Constants, Layers, numbers
+from density_regression.lean import LARGEST, Array, Constants, Layers, numbers
 from density_regression.model import DensityRegression
 from density_regression.network import Network
 
@@ -28,6 +28,9 @@ WIDE: Final = 512
 
 STEP: Final = 4.0
 """Longest step in which s goes through its range: e to its power times float32's rounding is lost."""
+
+PASSED: Final = 100.0
+"""A number of which the sigmoid is 1."""
 
 
 def lean_model(graph: Graph) -> Any:
@@ -43,7 +46,8 @@ def lean_model(graph: Graph) -> Any:
         constants = Constants.of(model, log_scale=np.log(numbers(graph.y_scale)))
         if constants is None:
             return None
-        _write_density(nodes, _features(nodes, known[0], graph), constants, graph)
+        inputs = _inputs(nodes, graph)
+        _write_density(nodes, [*[inputs] * known[0].with_inputs, _features(nodes, inputs, known[0])], constants, graph)
     elif all(hasattr(member, "log_std_limit") for member in members):
         if hasattr(model, "networks"):
             # Squares of their means must not overflow.
@@ -51,23 +55,21 @@ def lean_model(graph: Graph) -> Any:
                 return None
             write_mixture(nodes, _inputs(nodes, graph), members, graph)
         else:
-            _write_gaussian(nodes, _features(nodes, known[0], graph), graph)
+            inputs = _inputs(nodes, graph)
+            z = _features(nodes, inputs, known[0])
+            _write_gaussian(nodes, nodes.add("Concat", [z, inputs], axis=1) if known[0].with_inputs else z, graph)
     else:
         return None
     return nodes.model(graph)
 
 
-def _features(nodes: Nodes, layers: Layers, graph: Graph) -> str:
-    """From inputs in their own units to features."""
-    z = inputs = _inputs(nodes, graph)
+def _features(nodes: Nodes, inputs: str, layers: Layers) -> str:
+    """From scaled inputs to features, without those inputs that may stand beside them."""
+    z = inputs
     for layer in layers.linear:
         weight = nodes.const(layer.weight, name=ENCODER)
         z = nodes.add("Relu", [nodes.add("Gemm", [z, weight, nodes.const(layer.bias)], transB=1)])
-    if layers.with_inputs:
-        z = nodes.add("Concat", [z, inputs], axis=1)
-    if layers.bounds().max() > LARGE:
-        z = nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)])
-    return z
+    return nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)]) if layers.bounds().max() > LARGE else z
 
 
 def _inputs(nodes: Nodes, graph: Graph) -> str:
@@ -84,50 +86,55 @@ def _write_gaussian(nodes: Nodes, z: str, graph: Graph) -> None:
     log_scale = np.log(numbers(graph.y_scale))
     bias = numbers(model.linear.bias)
     bias[k:] += log_scale
-    both = nodes.add("Gemm", [z, nodes.const(numbers(model.linear.weight).T), nodes.const(bias)])
-    location, log_std = nodes.split(both, [k, k])
-    log_std = nodes.within(log_std, log_scale - limit, log_scale + limit)
-    _write_outputs(nodes, location, log_std, graph)
+    both = nodes.double(nodes.add("Gemm", [z, nodes.const(numbers(model.linear.weight).T), nodes.const(bias)]))
+    # To split them takes longer than a product.
+    first, second = np.split(np.eye(2 * k), 2, axis=1)
+    log_std = nodes.within(nodes.add("Gemm", [both, nodes.own(second)]), log_scale - limit, log_scale + limit)
+    nodes.add("Exp", [log_std], output=OUTPUTS[1])
+    nodes.write_mean(both, first, graph)
 
 
-def _write_outputs(nodes: Nodes, location: str, log_std: str, graph: Graph) -> None:
-    nodes.add("Exp", [nodes.double(log_std)], output=OUTPUTS[1])
-    # A constant without a shape is not broadcast, which takes ten times as long.
-    scale, center = (part[0] if len(part) == 1 else part for part in (graph.y_scale, graph.y_center))
-    scaled = nodes.add("Mul", [nodes.double(location), nodes.own(scale)])
-    nodes.add("Add", [scaled, nodes.own(center)], output=OUTPUTS[0])
-
-
-def _write_density(nodes: Nodes, z: str, c: Constants, graph: Graph) -> None:
-    """Density, tempering and head."""
-    k, q = len(c.detail), len(c.factor)
+def _write_density(nodes: Nodes, parts: list[str], c: Constants, graph: Graph) -> None:
+    """Density, tempering and head, of features and maybe the inputs before them."""
+    k, q, d = len(c.detail), len(c.factor), len(graph.x_center) * (len(parts) - 1)
     squares = Squares.of(c)
     # s, of which one distance is enough here, once for each step through its range.
     steps = max(math.ceil(c.width.max() / STEP), 1)
     starts = np.concatenate([c.width * i / steps for i in range(steps)])
     means, above = slice(q + 1, q + 1 + k), slice(q + 1 + k, q + 1 + 2 * k)
-    weight = np.hstack([squares.weight, c.weight[:, means], *[c.weight[:, above]] * steps])
-    bias = np.concatenate([squares.bias, c.bias[means], np.tile(c.bias[above], steps) - starts])
-    y = nodes.add("Gemm", [z, nodes.const(weight), nodes.const(bias)])
-    sizes = [len(squares.bias), k, k * steps]
-    if len(c.weight) >= WIDE and not c.clip_whitened:
-        # To split them takes longer than two small products, and than columns of zeros in those that follow.
-        u, squares = y, squares.in_one().among(len(bias))
-        _, *picks = np.split(np.eye(len(bias)), np.cumsum(sizes)[:-1], axis=1)
-        location, passed = (nodes.add("Gemm", [y, nodes.const(pick)]) for pick in picks)
+    weight = np.hstack(
+        [squares.weight, c.weight[:, means], *[c.weight[:, above]] * steps, np.zeros((len(c.weight), 1))]
+    )
+    bias = np.concatenate([squares.bias, c.bias[means], np.tile(c.bias[above], steps) - starts, [PASSED]])
+    wide = len(c.weight) >= WIDE and not c.clip_whitened
+    weights = [weight[len(weight) - d :], weight[: len(weight) - d]][-len(parts) :]
+    if len(parts) > 1 and (wide or squares.back is not None):
+        # Else products of their own take a batch less time than to put them beside each other.
+        parts, weights = [nodes.add("Concat", parts[::-1], axis=1)], [weight]
+    y = nodes.const(bias)
+    for part, columns in zip(parts, weights, strict=True):
+        y = nodes.add("Gemm", [part, nodes.const(columns), y])
+    first = len(squares.bias)
+    if wide:
+        # To split them takes longer than columns of zeros in the products that follow.
+        u, head, squares = y, y, squares.in_one().among(len(bias))
     else:
-        u, location, passed = nodes.split(y, sizes)
-    log_density = _log_density(nodes, z, u, squares, c)
+        u, head = nodes.split(y, [first, len(bias) - first])
+        first = 0
+    location, passed = np.split(np.eye(first + len(starts) + k + 1)[:, first:], [k], axis=1)
+    log_density = _log_density(nodes, parts, u, squares, c, graph)
     nodes.add("Squeeze", [log_density, nodes.axes(1)], output=OUTPUTS[2])
-    log_std = _log_std(nodes, nodes.add("Sigmoid", [passed]), log_density, c, steps)
+    log_std = nodes.double(_log_std(nodes, nodes.add("Sigmoid", [head]), passed, log_density, c, steps))
     if c.clip_std:
         scale = np.log(numbers(graph.y_scale))
         log_std = nodes.within(log_std, scale - LOG_STD_LIMIT, scale + LOG_STD_LIMIT)
-    _write_outputs(nodes, location, log_std, graph)
+    nodes.add("Exp", [log_std], output=OUTPUTS[1])
+    nodes.write_mean(nodes.double(head), location, graph)
 
 
-def _log_density(nodes: Nodes, z: str, u: str, squares: Squares, c: Constants) -> str:
-    """Log-density (n, 1) of features, by their functions u."""
+def _log_density(nodes: Nodes, parts: list[str], u: str, squares: Squares, c: Constants, graph: Graph) -> str:
+    """Log-density (n, 1) of features, and maybe inputs apart before them, by their functions u."""
+    *inputs, z = parts
     if c.clip_whitened:
         u = nodes.add("Clip", [u, nodes.const(-LARGE), nodes.const(LARGE)])
     rest: list[str] = []
@@ -135,6 +142,9 @@ def _log_density(nodes: Nodes, z: str, u: str, squares: Squares, c: Constants) -
         left = z if squares.back is None else nodes.add("Gemm", [u, nodes.const(-squares.back), z])
         rest = [nodes.add("ReduceSum", [nodes.square(left), nodes.axes(1)], keepdims=1)]
     scale = -0.5 * c.unit**2
+    if c.unit and inputs:
+        halves = np.full((len(graph.x_center), len(c.log_norm)), scale)
+        rest, scale = [nodes.add("Gemm", [nodes.square(inputs[0]), nodes.const(halves), *rest], beta=scale)], 1.0
     if squares.own.size:
         rest, scale = [nodes.add("Gemm", [nodes.square(u), nodes.const(squares.own), *rest], beta=scale)], 1.0
     if squares.forms.size:
@@ -144,7 +154,7 @@ def _log_density(nodes: Nodes, z: str, u: str, squares: Squares, c: Constants) -
     return joint if len(c.log_norm) == 1 else nodes.add("ReduceLogSumExp", [joint, nodes.axes(1)], keepdims=1)
 
 
-def _log_std(nodes: Nodes, passed: str, log_density: str, c: Constants, steps: int) -> str:
+def _log_std(nodes: Nodes, passed: str, columns: Array, log_density: str, c: Constants, steps: int) -> str:
     """Log standard deviations (n, k): logarithms of the tempering's growth and of how far s has passed each step.
 
     softplus(a) - softplus(a - w) = w - log(e^w - (e^w - 1) sigmoid(a)), which needs no clipping, however large a.
@@ -152,7 +162,8 @@ def _log_std(nodes: Nodes, passed: str, log_density: str, c: Constants, steps: i
     k = len(c.detail)
     step = np.tile(c.width / steps, steps)
     passing = np.hstack([np.zeros((len(step), 1)), np.diag(-np.expm1(step))])
-    factors = nodes.add("Gemm", [passed, nodes.const(passing), nodes.const(np.append(c.level, np.exp(step)))])
+    passing = columns @ np.vstack([passing, np.append(c.level, np.exp(step))])
+    factors = nodes.add("Gemm", [passed, nodes.const(passing)])
     growing = np.append(-c.slope, np.zeros(len(step)))[None]
     factors = nodes.add("Gemm", [log_density, nodes.const(growing), factors])
     # All are at least 1, the growth because it is clipped.
