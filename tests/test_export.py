@@ -107,7 +107,7 @@ def test_an_ensemble_written_by_hand(rows: tuple[Floats, Floats], tmp_path: Path
 
 @pytest.mark.parametrize("components", [1, 3])
 @pytest.mark.parametrize("targets", [1, 2])
-def test_wide_features_are_neither_split_nor_apart_from_inputs(
+def test_only_wide_features_stand_beside_inputs(
     components: int, targets: int, rows: tuple[Floats, Floats], tmp_path: Path
 ) -> None:
     x, y = rows
@@ -116,7 +116,8 @@ def test_wide_features_are_neither_split_nor_apart_from_inputs(
         model = DensityRegressor(**settings).fit(x, np.stack([y, x[:, 1]], 1)[:, :targets])
         model.to_onnx(tmp_path / "model.onnx")
         kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
-        assert ("Split" in kinds) == ("Concat" not in kinds) == (width == 16)
+        assert "Split" not in kinds
+        assert ("Concat" in kinds) == (width == 600)
         assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
 
 
@@ -134,6 +135,33 @@ def test_what_is_left_over_does_not_drown(hidden: tuple[int, int], tmp_path: Pat
         assert (Squares.of(constants).back is not None) == drowned
         assert model.to_onnx(tmp_path / "model.onnx") < 1e-4
         assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
+
+
+@pytest.mark.parametrize("hidden", [(16, 16), (16, 600)])
+@pytest.mark.parametrize(
+    ("spread", "variance", "shifted", "by_one"),
+    [(1.0, 0.9, False, True), (0.3, 0.9, True, True), (0.3, 0.7, False, False), (0.1, 0.9, True, False)],
+)
+def test_tight_components_far_apart_do_not_drown(
+    spread: float, variance: float, shifted: bool, by_one: bool, hidden: tuple[int, int], tmp_path: Path
+) -> None:
+    """Squares are multiplied out, and the log-density taken of one component, only where digits are left."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(3, 3))
+    x = 3 * (centers[rng.integers(0, 3, size=600)] + spread * rng.normal(size=(600, 3)))
+    y = x[:, 0] + rng.normal(size=600)
+    density = MixtureDensity(3, max_dims=None, variance=variance)
+    model = DensityRegressor(**{**QUICK, "hidden": hidden}, density=density).fit(x, y)
+    constants = Constants.of(model.model_)
+    assert constants is not None
+    squares = Squares.of(constants)
+    assert squares.back is None
+    assert (squares.shift.any(), squares.one is not None) == (shifted, by_one)
+    assert model.to_onnx(tmp_path / "model.onnx") < 1e-4
+    kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert ("LogSoftmax" in kinds) == (by_one and hidden == (16, 16))
+    far = rng.normal(size=(1000, 3)) * 10 ** rng.uniform(0, 9, size=(1000, 1))
+    assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, far]))
 
 
 def test_a_wide_range_of_deviations(rows: tuple[Floats, Floats], tmp_path: Path) -> None:

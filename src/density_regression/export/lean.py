@@ -97,34 +97,41 @@ def _write_gaussian(nodes: Nodes, z: str, graph: Graph) -> None:
 def _write_density(nodes: Nodes, parts: list[str], c: Constants, graph: Graph) -> None:
     """Density, tempering and head, of features and maybe the inputs before them."""
     k, q, d = len(c.detail), len(c.factor), len(graph.x_center) * (len(parts) - 1)
-    squares = Squares.of(c)
+    wide = len(c.weight) >= WIDE and not c.clip_whitened
+    squares = Squares.of(c).all_squared(c.unit) if wide else Squares.of(c)
+    if len(parts) > 1 and (wide or squares.back is not None):
+        # Else products of their own take a batch less time than to put them beside each other.
+        parts = [nodes.add("Concat", parts[::-1], axis=1)]
+    end = len(c.weight) - d
+    rows = [slice(end, None), slice(end)] if len(parts) > 1 else [slice(None)]
+
+    def product(weight: Array, bias: Array) -> str:
+        y = nodes.const(bias)
+        for part, own in zip(parts, rows, strict=True):
+            y = nodes.add("Gemm", [part, nodes.const(weight[own]), y])
+        return y
+
     # s, of which one distance is enough here, once for each step through its range.
     steps = max(math.ceil(c.width.max() / STEP), 1)
     starts = np.concatenate([c.width * i / steps for i in range(steps)])
     means, above = slice(q + 1, q + 1 + k), slice(q + 1 + k, q + 1 + 2 * k)
-    weight = np.hstack(
-        [squares.weight, c.weight[:, means], *[c.weight[:, above]] * steps, np.zeros((len(c.weight), 1))]
-    )
-    bias = np.concatenate([squares.bias, c.bias[means], np.tile(c.bias[above], steps) - starts, [PASSED]])
-    wide = len(c.weight) >= WIDE and not c.clip_whitened
-    weights = [weight[len(weight) - d :], weight[: len(weight) - d]][-len(parts) :]
-    if len(parts) > 1 and (wide or squares.back is not None):
-        # Else products of their own take a batch less time than to put them beside each other.
-        parts, weights = [nodes.add("Concat", parts[::-1], axis=1)], [weight]
-    y = nodes.const(bias)
-    for part, columns in zip(parts, weights, strict=True):
-        y = nodes.add("Gemm", [part, nodes.const(columns), y])
-    first = len(squares.bias)
+    nothing = np.zeros((len(c.weight), 1))
+    weight = np.hstack([c.weight[:, means], *[c.weight[:, above]] * steps, nothing, squares.linear])
+    bias = np.concatenate([c.bias[means], np.tile(c.bias[above], steps) - starts, [PASSED], squares.level])
+    first = len(squares.bias) if wide else 0
     if wide:
-        # To split them takes longer than columns of zeros in the products that follow.
-        u, head, squares = y, y, squares.in_one().among(len(bias))
-    else:
-        u, head = nodes.split(y, [first, len(bias) - first])
-        first = 0
-    location, passed = np.split(np.eye(first + len(starts) + k + 1)[:, first:], [k], axis=1)
-    log_density = _log_density(nodes, parts, u, squares, c, graph)
-    nodes.add("Squeeze", [log_density, nodes.axes(1)], output=OUTPUTS[2])
-    log_std = nodes.double(_log_std(nodes, nodes.add("Sigmoid", [head]), passed, log_density, c, steps))
+        # Rows of zeros in the products that follow cost less than a second product here.
+        weight, bias = np.hstack([squares.weight, weight]), np.append(squares.bias, bias)
+        squares = squares.among(len(bias))
+    head = product(weight, bias)
+    u = head if wide else product(squares.weight, squares.bias)
+    location, passed, linear = np.split(np.eye(len(bias))[:, first:], [k, k + len(starts) + 1], axis=1)
+    products = [(head, linear)] if linear.size else []
+    if c.unit and len(parts) > 1:
+        products.append((nodes.square(parts[0]), np.full((d, len(c.log_norm)), -0.5 * c.unit**2)))
+    joint = _joint(nodes, parts[-1], u, products, squares, c)
+    log_density = _write_log_density(nodes, joint, len(c.log_norm), None if wide else squares.one)
+    log_std = nodes.double(_log_std(nodes, (nodes.add("Sigmoid", [head]), passed), log_density, c, steps))
     if c.clip_std:
         scale = np.log(numbers(graph.y_scale))
         log_std = nodes.within(log_std, scale - LOG_STD_LIMIT, scale + LOG_STD_LIMIT)
@@ -132,40 +139,49 @@ def _write_density(nodes: Nodes, parts: list[str], c: Constants, graph: Graph) -
     nodes.write_mean(nodes.double(head), location, graph)
 
 
-def _log_density(nodes: Nodes, parts: list[str], u: str, squares: Squares, c: Constants, graph: Graph) -> str:
-    """Log-density (n, 1) of features, and maybe inputs apart before them, by their functions u."""
-    *inputs, z = parts
+def _joint(nodes: Nodes, z: str, u: str, products: list[tuple[str, Array]], squares: Squares, c: Constants) -> str:
+    """Log-densities (n, K) of components by features and their functions u, beside other products to be added."""
     if c.clip_whitened:
         u = nodes.add("Clip", [u, nodes.const(-LARGE), nodes.const(LARGE)])
-    rest: list[str] = []
+    rest, scale = [], -0.5 * c.unit**2
     if c.unit:
         left = z if squares.back is None else nodes.add("Gemm", [u, nodes.const(-squares.back), z])
         rest = [nodes.add("ReduceSum", [nodes.square(left), nodes.axes(1)], keepdims=1)]
-    scale = -0.5 * c.unit**2
-    if c.unit and inputs:
-        halves = np.full((len(graph.x_center), len(c.log_norm)), scale)
-        rest, scale = [nodes.add("Gemm", [nodes.square(inputs[0]), nodes.const(halves), *rest], beta=scale)], 1.0
-    if squares.own.size:
-        rest, scale = [nodes.add("Gemm", [nodes.square(u), nodes.const(squares.own), *rest], beta=scale)], 1.0
-    if squares.forms.size:
-        forms = nodes.square(nodes.add("Gemm", [u, nodes.const(squares.forms)]))
-        rest = [nodes.add("Gemm", [forms, nodes.const(squares.sums), *rest], beta=scale)]
-    (joint,) = rest
-    return joint if len(c.log_norm) == 1 else nodes.add("ReduceLogSumExp", [joint, nodes.axes(1)], keepdims=1)
+    if not np.array_equal(squares.forms, np.eye(len(squares.forms))):
+        shift = [nodes.const(squares.shift)] if squares.shift.any() else []
+        u = nodes.add("Gemm", [u, nodes.const(squares.forms), *shift])
+    for values, columns in [*products, (nodes.square(u), squares.sums)]:
+        rest, scale = [nodes.add("Gemm", [values, nodes.const(columns), *rest], beta=scale)], 1.0
+    return rest[0]
 
 
-def _log_std(nodes: Nodes, passed: str, columns: Array, log_density: str, c: Constants, steps: int) -> str:
+def _write_log_density(nodes: Nodes, joint: str, components: int, one: int | None) -> tuple[str, Array]:
+    """The log-density, by that of components (n, K); returns columns, and by what (columns, 1) to multiply them."""
+    if one is not None and components > 1:
+        # log p = log p_i - log(p_i / p) for any component i: for a batch, faster than ReduceLogSumExp.
+        each = nodes.add("Sub", [joint, nodes.add("LogSoftmax", [joint], axis=1)])
+        nodes.add("Gather", [each, nodes.place(one)], axis=1, output=OUTPUTS[2])
+        return each, np.eye(components)[:, [one]]
+    if components > 1:
+        joint = nodes.add("ReduceLogSumExp", [joint, nodes.axes(1)], keepdims=1)
+    nodes.add("Squeeze", [joint, nodes.axes(1)], output=OUTPUTS[2])
+    return joint, np.ones((1, 1))
+
+
+def _log_std(nodes: Nodes, passed: tuple[str, Array], log_density: tuple[str, Array], c: Constants, steps: int) -> str:
     """Log standard deviations (n, k): logarithms of the tempering's growth and of how far s has passed each step.
+
+    Of the sigmoids that say how far, and of the log-density: columns, and by what to multiply them to have it.
 
     softplus(a) - softplus(a - w) = w - log(e^w - (e^w - 1) sigmoid(a)), which needs no clipping, however large a.
     """
     k = len(c.detail)
     step = np.tile(c.width / steps, steps)
     passing = np.hstack([np.zeros((len(step), 1)), np.diag(-np.expm1(step))])
-    passing = columns @ np.vstack([passing, np.append(c.level, np.exp(step))])
-    factors = nodes.add("Gemm", [passed, nodes.const(passing)])
+    passing = passed[1] @ np.vstack([passing, np.append(c.level, np.exp(step))])
+    factors = nodes.add("Gemm", [passed[0], nodes.const(passing)])
     growing = np.append(-c.slope, np.zeros(len(step)))[None]
-    factors = nodes.add("Gemm", [log_density, nodes.const(growing), factors])
+    factors = nodes.add("Gemm", [log_density[0], nodes.const(log_density[1] @ growing), factors])
     # All are at least 1, the growth because it is clipped.
     logs = nodes.add("Log", [nodes.add("Clip", [factors, nodes.const(1.0)])])
     powers = np.vstack([np.full((1, k), 0.5 * c.exponent), *[np.diag(c.detail)] * steps])

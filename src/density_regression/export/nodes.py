@@ -76,6 +76,10 @@ class Nodes:
         """An axis, as reductions take it."""
         return self._constant(np.array([axis], dtype=np.int64))
 
+    def place(self, column: int) -> str:
+        """Which column, as Gather takes it."""
+        return self._constant(np.array(column, dtype=np.int64))
+
     def single(self, value: str) -> str:
         """In float32."""
         return value if self._own is np.float32 else self.add("Cast", [value], to=self._onnx.TensorProto.FLOAT)
