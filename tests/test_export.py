@@ -30,6 +30,8 @@ from density_regression.baselines import (
 from density_regression.cli import app
 from density_regression.density import MixtureDensity
 from density_regression.export import ExportError
+from density_regression.export.squares import Squares
+from density_regression.lean import Constants
 from density_regression.tables import Floats
 
 QUICK: dict[str, Any] = {"epochs": 2, "hidden": (16, 16), "verbose": False, "random_state": 0}
@@ -103,14 +105,74 @@ def test_an_ensemble_written_by_hand(rows: tuple[Floats, Floats], tmp_path: Path
             assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
 
 
-@pytest.mark.parametrize("width", [16, 600])
-def test_wide_features_are_multiplied_apart(width: int, rows: tuple[Floats, Floats], tmp_path: Path) -> None:
+@pytest.mark.parametrize("components", [1, 3])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_only_wide_features_stand_beside_inputs(
+    components: int, targets: int, rows: tuple[Floats, Floats], tmp_path: Path
+) -> None:
     x, y = rows
-    model = DensityRegressor(**{**QUICK, "hidden": (16, width)}).fit(x, y)
-    model.to_onnx(tmp_path / "model.onnx")
+    for width in (16, 600):
+        settings = {**QUICK, "hidden": (16, width), "density": MixtureDensity(components, max_dims=4)}
+        model = DensityRegressor(**settings).fit(x, np.stack([y, x[:, 1]], 1)[:, :targets])
+        model.to_onnx(tmp_path / "model.onnx")
+        kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+        assert "Split" not in kinds
+        assert ("Concat" in kinds) == (width == 600)
+        assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
+
+
+@pytest.mark.parametrize("hidden", [(16, 16), (16, 600)])
+def test_what_is_left_over_does_not_drown(hidden: tuple[int, int], tmp_path: Path) -> None:
+    """A difference of squares only where enough is left over; else it is subtracted before it is squared."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    y = x[:, 0] + rng.normal(size=300)
+    for variance, drowned in ((0.7, False), (0.9999, True)):
+        density = MixtureDensity(3, max_dims=None, variance=variance)
+        model = DensityRegressor(**{**QUICK, "hidden": hidden}, density=density).fit(x, y)
+        constants = Constants.of(model.model_)
+        assert constants is not None
+        assert (Squares.of(constants).back is not None) == drowned
+        assert model.to_onnx(tmp_path / "model.onnx") < 1e-4
+        assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
+
+
+@pytest.mark.parametrize("hidden", [(16, 16), (16, 600)])
+@pytest.mark.parametrize(
+    ("spread", "variance", "shifted", "by_one"),
+    [(1.0, 0.9, False, True), (0.3, 0.9, True, True), (0.3, 0.7, False, False), (0.1, 0.9, True, False)],
+)
+def test_tight_components_far_apart_do_not_drown(
+    spread: float, variance: float, shifted: bool, by_one: bool, hidden: tuple[int, int], tmp_path: Path
+) -> None:
+    """Squares are multiplied out, and the log-density taken of one component, only where digits are left."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(3, 3))
+    x = 3 * (centers[rng.integers(0, 3, size=600)] + spread * rng.normal(size=(600, 3)))
+    y = x[:, 0] + rng.normal(size=600)
+    density = MixtureDensity(3, max_dims=None, variance=variance)
+    model = DensityRegressor(**{**QUICK, "hidden": hidden}, density=density).fit(x, y)
+    constants = Constants.of(model.model_)
+    assert constants is not None
+    squares = Squares.of(constants)
+    assert squares.back is None
+    assert (squares.shift.any(), squares.one is not None) == (shifted, by_one)
+    assert model.to_onnx(tmp_path / "model.onnx") < 1e-4
     kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
-    assert ("Concat" in kinds) == (width == 16)
-    assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
+    assert ("LogSoftmax" in kinds) == (by_one and hidden == (16, 16))
+    far = rng.normal(size=(1000, 3)) * 10 ** rng.uniform(0, 9, size=(1000, 1))
+    assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, far]))
+
+
+def test_a_wide_range_of_deviations(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
+    """Variances from e^-28 to e^28: s goes through its range in many steps."""
+    x, _ = rows
+    model = DensityRegressor(**QUICK).fit(x, x[:, 0])
+    with torch.no_grad():
+        model.model_.head.s_low.fill_(-28.0)
+        model.model_.head.s_high.fill_(28.0)
+        model.model_.head.linear.weight[1:] *= 30
+    assert model.to_onnx(tmp_path / "model.onnx") < 1e-4
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,9 @@ def write_mixture(nodes: Nodes, inputs: str, members: Sequence[Any], graph: Grap
     noise = nodes.add("Gemm", [nodes.add("Exp", [log_vars]), nodes.const(average)])
     disagreement = nodes.square(nodes.add("Gemm", [means, nodes.const(apart)]))
     variance = nodes.add("Gemm", [disagreement, nodes.const(average), noise])
-    scale, center = (part[0] if len(part) == 1 else part for part in (graph.y_scale, graph.y_center))
     std = nodes.add("Sqrt", [nodes.double(variance)])
-    nodes.add("Mul", [std, nodes.own(scale)], output=OUTPUTS[1])
-    mean = nodes.double(nodes.add("Gemm", [means, nodes.const(average)]))
-    nodes.add("Add", [nodes.add("Mul", [mean, nodes.own(scale)]), nodes.own(center)], output=OUTPUTS[0])
+    nodes.add("Gemm", [std, nodes.own(np.diag(numbers(graph.y_scale)))], output=OUTPUTS[1])
+    nodes.write_mean(nodes.double(means), average, graph)
 
 
 def _halves(k: int) -> tuple[slice, slice]:

@@ -1,7 +1,7 @@
 """The default model and Gaussian networks as ONNX written by hand, with as few nodes as it takes.
 
-A graph of a small network pays for each node what its arithmetic costs. The constants are those of `lean.Constants`;
-shifts ride along as a column of ones, sums are products with ones, which are faster than reductions.
+A graph of a small network pays for each node what its arithmetic costs; that of a batch, for columns, of which sixteen
+are multiplied at once. The constants are those of `lean.Constants`; shifts ride along as a column of ones.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from density_regression._numeric import FAR, LARGE
 from density_regression.export.ensemble import write_mixture
 from density_regression.export.graph import INPUT, OUTPUTS, Graph
 from density_regression.export.nodes import ENCODER, Nodes
+from density_regression.export.squares import Squares
 from density_regression.head import LOG_STD_LIMIT
 from density_regression.lean import LARGEST, Array, Constants, Layers, numbers
 from density_regression.model import DensityRegression
@@ -23,7 +24,13 @@ from density_regression.network import Network
 __all__ = ["lean_model"]
 
 WIDE: Final = 512
-"""Features from which on it takes longer to put them beside the inputs than to multiply both apart."""
+"""Features from which on the density's multiplications are few beside the network's, and only its nodes count."""
+
+STEP: Final = 4.0
+"""Longest step in which s goes through its range: e to its power times float32's rounding is lost."""
+
+PASSED: Final = 100.0
+"""A number of which the sigmoid is 1."""
 
 
 def lean_model(graph: Graph) -> Any:
@@ -39,7 +46,8 @@ def lean_model(graph: Graph) -> Any:
         constants = Constants.of(model, log_scale=np.log(numbers(graph.y_scale)))
         if constants is None:
             return None
-        _write_density(nodes, _features(nodes, known[0], graph), constants, graph)
+        inputs = _inputs(nodes, graph)
+        _write_density(nodes, [*[inputs] * known[0].with_inputs, _features(nodes, inputs, known[0])], constants, graph)
     elif all(hasattr(member, "log_std_limit") for member in members):
         if hasattr(model, "networks"):
             # Squares of their means must not overflow.
@@ -47,46 +55,21 @@ def lean_model(graph: Graph) -> Any:
                 return None
             write_mixture(nodes, _inputs(nodes, graph), members, graph)
         else:
-            _write_gaussian(nodes, _features(nodes, known[0], graph), graph)
+            inputs = _inputs(nodes, graph)
+            z = _features(nodes, inputs, known[0])
+            _write_gaussian(nodes, nodes.add("Concat", [z, inputs], axis=1) if known[0].with_inputs else z, graph)
     else:
         return None
     return nodes.model(graph)
 
 
-class _Features(list[tuple[str, slice]]):
-    """Names of parts of the features, and which of them they are."""
-
-    def product(self, nodes: Nodes, weight: Array, bias: Array) -> str:
-        """Their product with a matrix (D, m), and a bias (m,)."""
-        value = nodes.const(bias)
-        for name, part in reversed(self):
-            value = nodes.add("Gemm", [name, nodes.const(weight[part]), value])
-        return value
-
-    def left_over(self, nodes: Nodes, c: Constants, t: str) -> str:
-        """Log-norm (n, K) of each component less half the squared length of what t (n, q + 1) does not explain."""
-        value = nodes.const(c.log_norm)
-        for name, part in reversed(self):
-            back = c.back[:, part]
-            left = nodes.add("Gemm", [t, nodes.const(-back), name])
-            weight = np.full((back.shape[1], len(c.log_norm)), -0.5 * c.unit**2)
-            value = nodes.add("Gemm", [nodes.square(left), nodes.const(weight), value])
-        return value
-
-
-def _features(nodes: Nodes, layers: Layers, graph: Graph) -> _Features:
-    """From inputs in their own units to features."""
-    z = inputs = _inputs(nodes, graph)
+def _features(nodes: Nodes, inputs: str, layers: Layers) -> str:
+    """From scaled inputs to features, without those inputs that may stand beside them."""
+    z = inputs
     for layer in layers.linear:
         weight = nodes.const(layer.weight, name=ENCODER)
         z = nodes.add("Relu", [nodes.add("Gemm", [z, weight, nodes.const(layer.bias)], transB=1)])
-    bounds, width = layers.bounds(), layers.linear[-1].out_features
-    apart = layers.with_inputs and width >= WIDE
-    if layers.with_inputs and not apart:
-        z = nodes.add("Concat", [z, inputs], axis=1)
-    if bounds.max() > LARGE:
-        z = nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)])
-    return _Features([(z, slice(width)), (inputs, slice(width, None))] if apart else [(z, slice(None))])
+    return nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)]) if layers.bounds().max() > LARGE else z
 
 
 def _inputs(nodes: Nodes, graph: Graph) -> str:
@@ -96,53 +79,110 @@ def _inputs(nodes: Nodes, graph: Graph) -> str:
     return nodes.single(nodes.add("Clip", [inputs, nodes.own(-FAR), nodes.own(FAR)]))
 
 
-def _write_gaussian(nodes: Nodes, z: _Features, graph: Graph) -> None:
+def _write_gaussian(nodes: Nodes, z: str, graph: Graph) -> None:
     """Mean and log standard deviation, linear in the features."""
     model: Any = graph.model
     k, limit = model.targets, model.log_std_limit
     log_scale = np.log(numbers(graph.y_scale))
     bias = numbers(model.linear.bias)
     bias[k:] += log_scale
-    location, log_std = nodes.split(z.product(nodes, numbers(model.linear.weight).T, bias), [k, k])
-    log_std = nodes.within(log_std, log_scale - limit, log_scale + limit)
-    _write_outputs(nodes, location, log_std, graph)
+    both = nodes.double(nodes.add("Gemm", [z, nodes.const(numbers(model.linear.weight).T), nodes.const(bias)]))
+    # To split them takes longer than a product.
+    first, second = np.split(np.eye(2 * k), 2, axis=1)
+    log_std = nodes.within(nodes.add("Gemm", [both, nodes.own(second)]), log_scale - limit, log_scale + limit)
+    nodes.add("Exp", [log_std], output=OUTPUTS[1])
+    nodes.write_mean(both, first, graph)
 
 
-def _write_outputs(nodes: Nodes, location: str, log_std: str, graph: Graph) -> None:
-    nodes.add("Exp", [nodes.double(log_std)], output=OUTPUTS[1])
-    # A constant without a shape is not broadcast, which takes ten times as long.
-    scale, center = (part[0] if len(part) == 1 else part for part in (graph.y_scale, graph.y_center))
-    scaled = nodes.add("Mul", [nodes.double(location), nodes.own(scale)])
-    nodes.add("Add", [scaled, nodes.own(center)], output=OUTPUTS[0])
+def _write_density(nodes: Nodes, parts: list[str], c: Constants, graph: Graph) -> None:
+    """Density, tempering and head, of features and maybe the inputs before them."""
+    k, q, d = len(c.detail), len(c.factor), len(graph.x_center) * (len(parts) - 1)
+    wide = len(c.weight) >= WIDE and not c.clip_whitened
+    squares = Squares.of(c).all_squared(c.unit) if wide else Squares.of(c)
+    if len(parts) > 1 and (wide or squares.back is not None):
+        # Else products of their own take a batch less time than to put them beside each other.
+        parts = [nodes.add("Concat", parts[::-1], axis=1)]
+    end = len(c.weight) - d
+    rows = [slice(end, None), slice(end)] if len(parts) > 1 else [slice(None)]
 
+    def product(weight: Array, bias: Array) -> str:
+        y = nodes.const(bias)
+        for part, own in zip(parts, rows, strict=True):
+            y = nodes.add("Gemm", [part, nodes.const(weight[own]), y])
+        return y
 
-def _write_density(nodes: Nodes, z: _Features, c: Constants, graph: Graph) -> None:
-    """Density, tempering and head."""
-    k, q = len(c.detail), len(c.factor)
-    # Of s one distance is enough here, the other differs by a constant.
-    weight, bias = c.weight[:, : q + 1 + 2 * k], c.bias[: q + 1 + 2 * k]
-    t, location, above = nodes.split(z.product(nodes, weight, bias), [q + 1, k, k])
-    if c.clip_whitened:
-        t = nodes.add("Clip", [t, nodes.const(-LARGE), nodes.const(LARGE)])
-    norm = z.left_over(nodes, c, t) if c.unit else nodes.const(c.log_norm)
-    squares = nodes.square(nodes.add("Gemm", [t, nodes.const(np.vstack([c.factor, -c.shift]))]))
-    joint = nodes.add("Gemm", [squares, nodes.const(-0.5 * c.membership), norm])
-    one = len(c.log_norm) == 1
-    log_density = joint if one else nodes.add("ReduceLogSumExp", [joint, nodes.axes(1)], keepdims=1)
-    nodes.add("Squeeze", [log_density, nodes.axes(1)], output=OUTPUTS[2])
-    # For one target its constant goes into the logarithm.
-    inside = math.exp(2 * c.constant[0] / c.exponent) if k == 1 and abs(c.constant[0]) < 40 * c.exponent else 1.0
-    line = (np.array([[-c.slope * inside]]), np.array([c.level * inside]))
-    growth = nodes.add("Gemm", [log_density, nodes.const(line[0]), nodes.const(line[1])])
-    growth = nodes.add("Log", [nodes.add("Clip", [growth, nodes.const(inside)])])
-    if inside == 1.0:
-        growth = nodes.add("Gemm", [growth, nodes.const(np.ones((1, k))), nodes.const(2 * c.constant / c.exponent)])
-    above = nodes.within(above, np.full(k, -20.0), c.width + 20.0)
-    shift = nodes.const(np.concatenate([np.zeros(k), -c.width]))
-    ends = nodes.add("Softplus", [nodes.add("Gemm", [above, nodes.const(np.hstack([np.eye(k), np.eye(k)])), shift])])
-    difference = nodes.const(np.vstack([np.diag(-c.detail), np.diag(c.detail)]))
-    log_std = nodes.add("Gemm", [ends, difference, growth], beta=0.5 * c.exponent)
+    # s, of which one distance is enough here, once for each step through its range.
+    steps = max(math.ceil(c.width.max() / STEP), 1)
+    starts = np.concatenate([c.width * i / steps for i in range(steps)])
+    means, above = slice(q + 1, q + 1 + k), slice(q + 1 + k, q + 1 + 2 * k)
+    nothing = np.zeros((len(c.weight), 1))
+    weight = np.hstack([c.weight[:, means], *[c.weight[:, above]] * steps, nothing, squares.linear])
+    bias = np.concatenate([c.bias[means], np.tile(c.bias[above], steps) - starts, [PASSED], squares.level])
+    first = len(squares.bias) if wide else 0
+    if wide:
+        # Rows of zeros in the products that follow cost less than a second product here.
+        weight, bias = np.hstack([squares.weight, weight]), np.append(squares.bias, bias)
+        squares = squares.among(len(bias))
+    head = product(weight, bias)
+    u = head if wide else product(squares.weight, squares.bias)
+    location, passed, linear = np.split(np.eye(len(bias))[:, first:], [k, k + len(starts) + 1], axis=1)
+    products = [(head, linear)] if linear.size else []
+    if c.unit and len(parts) > 1:
+        products.append((nodes.square(parts[0]), np.full((d, len(c.log_norm)), -0.5 * c.unit**2)))
+    joint = _joint(nodes, parts[-1], u, products, squares, c)
+    log_density = _write_log_density(nodes, joint, len(c.log_norm), None if wide else squares.one)
+    log_std = nodes.double(_log_std(nodes, (nodes.add("Sigmoid", [head]), passed), log_density, c, steps))
     if c.clip_std:
         scale = np.log(numbers(graph.y_scale))
         log_std = nodes.within(log_std, scale - LOG_STD_LIMIT, scale + LOG_STD_LIMIT)
-    _write_outputs(nodes, location, log_std, graph)
+    nodes.add("Exp", [log_std], output=OUTPUTS[1])
+    nodes.write_mean(nodes.double(head), location, graph)
+
+
+def _joint(nodes: Nodes, z: str, u: str, products: list[tuple[str, Array]], squares: Squares, c: Constants) -> str:
+    """Log-densities (n, K) of components by features and their functions u, beside other products to be added."""
+    if c.clip_whitened:
+        u = nodes.add("Clip", [u, nodes.const(-LARGE), nodes.const(LARGE)])
+    rest, scale = [], -0.5 * c.unit**2
+    if c.unit:
+        left = z if squares.back is None else nodes.add("Gemm", [u, nodes.const(-squares.back), z])
+        rest = [nodes.add("ReduceSum", [nodes.square(left), nodes.axes(1)], keepdims=1)]
+    if not np.array_equal(squares.forms, np.eye(len(squares.forms))):
+        shift = [nodes.const(squares.shift)] if squares.shift.any() else []
+        u = nodes.add("Gemm", [u, nodes.const(squares.forms), *shift])
+    for values, columns in [*products, (nodes.square(u), squares.sums)]:
+        rest, scale = [nodes.add("Gemm", [values, nodes.const(columns), *rest], beta=scale)], 1.0
+    return rest[0]
+
+
+def _write_log_density(nodes: Nodes, joint: str, components: int, one: int | None) -> tuple[str, Array]:
+    """The log-density, by that of components (n, K); returns columns, and by what (columns, 1) to multiply them."""
+    if one is not None and components > 1:
+        # log p = log p_i - log(p_i / p) for any component i: for a batch, faster than ReduceLogSumExp.
+        each = nodes.add("Sub", [joint, nodes.add("LogSoftmax", [joint], axis=1)])
+        nodes.add("Gather", [each, nodes.place(one)], axis=1, output=OUTPUTS[2])
+        return each, np.eye(components)[:, [one]]
+    if components > 1:
+        joint = nodes.add("ReduceLogSumExp", [joint, nodes.axes(1)], keepdims=1)
+    nodes.add("Squeeze", [joint, nodes.axes(1)], output=OUTPUTS[2])
+    return joint, np.ones((1, 1))
+
+
+def _log_std(nodes: Nodes, passed: tuple[str, Array], log_density: tuple[str, Array], c: Constants, steps: int) -> str:
+    """Log standard deviations (n, k): logarithms of the tempering's growth and of how far s has passed each step.
+
+    Of the sigmoids that say how far, and of the log-density: columns, and by what to multiply them to have it.
+
+    softplus(a) - softplus(a - w) = w - log(e^w - (e^w - 1) sigmoid(a)), which needs no clipping, however large a.
+    """
+    k = len(c.detail)
+    step = np.tile(c.width / steps, steps)
+    passing = np.hstack([np.zeros((len(step), 1)), np.diag(-np.expm1(step))])
+    passing = passed[1] @ np.vstack([passing, np.append(c.level, np.exp(step))])
+    factors = nodes.add("Gemm", [passed[0], nodes.const(passing)])
+    growing = np.append(-c.slope, np.zeros(len(step)))[None]
+    factors = nodes.add("Gemm", [log_density[0], nodes.const(log_density[1] @ growing), factors])
+    # All are at least 1, the growth because it is clipped.
+    logs = nodes.add("Log", [nodes.add("Clip", [factors, nodes.const(1.0)])])
+    powers = np.vstack([np.full((1, k), 0.5 * c.exponent), *[np.diag(c.detail)] * steps])
+    return nodes.add("Gemm", [logs, nodes.const(powers), nodes.const(c.constant - c.detail * c.width)])

@@ -49,10 +49,18 @@ class Nodes:
         return self.add("Mul", [value, value])
 
     def within(self, value: str, low: Array, high: Array) -> str:
-        """Columns (n, k) held within ends of their own (k,)."""
+        """Columns (n, k), in the type of results, held within ends of their own (k,)."""
         if len(low) == 1:
-            return self.add("Clip", [value, self.const(low[0]), self.const(high[0])])
-        return self.add("Min", [self.add("Max", [value, self.const(low)]), self.const(high)])
+            return self.add("Clip", [value, self.own(low[0]), self.own(high[0])])
+        return self.add("Min", [self.add("Max", [value, self.own(low)]), self.own(high)])
+
+    def write_mean(self, values: str, columns: Array, graph: Graph) -> None:
+        """The means (n, k), in their own units, which are such a product of values in the type of results.
+
+        To multiply and to add by themselves would go row by row, which takes longer than one product.
+        """
+        scale = self.own(columns * numbers(graph.y_scale))
+        self.add("Gemm", [values, scale, self.own(graph.y_center)], output=OUTPUTS[0])
 
     def const(self, values: Any, *, name: str = "constant") -> str:
         """Numbers in float32."""
@@ -67,6 +75,10 @@ class Nodes:
     def axes(self, axis: int) -> str:
         """An axis, as reductions take it."""
         return self._constant(np.array([axis], dtype=np.int64))
+
+    def place(self, column: int) -> str:
+        """Which column, as Gather takes it."""
+        return self._constant(np.array(column, dtype=np.int64))
 
     def single(self, value: str) -> str:
         """In float32."""
