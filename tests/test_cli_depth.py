@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scenes, and a model of them."""
     folder = tmp_path_factory.mktemp("depth")
     make_scenes(folder / "scenes", 6, size=(16, 20))
-    result = run("fit", folder / "scenes", *QUICK, "--seed", "3", "--out", folder / "model")
+    result = run("fit", folder / "scenes", *QUICK, "--seed", "3", "--smoothness", "0.01", "--out", folder / "model")
     assert result.exit_code == 0, result.output
     assert " s. Model: " in result.output
     assert str(folder / "model") in result.output
@@ -52,7 +52,7 @@ def test_fit_then_predict(folder: Path, tmp_path: Path) -> None:
     ]
     lines = result.output.splitlines()
     model = DepthRegressor.load(folder / "model", device="cpu")
-    assert (model.width, model.levels, model.epochs, model.random_state) == (2, 1, 1, 3)
+    assert (model.width, model.levels, model.epochs, model.random_state, model.smoothness) == (2, 1, 1, 3, 0.01)
     for line, path in zip(lines, (first, second), strict=True):
         mean, std, score = (part[0] for part in model.predict(read_image(path)))
         assert line == f"{path.name}: depth {mean.mean():.2f} m, std {std.mean():.2f} m, score {score:.1f}"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["FAR", "LARGE", "FittedModule", "smooth_clamp", "tame", "weighted_quantile"]
+__all__ = ["FAR", "LARGE", "FittedModule", "along_signs", "smooth_clamp", "tame", "weighted_quantile"]
 
 LARGE: Final = 1e12
 """Bound on features, in any unit: its square, summed over thousands of them, is finite in float32."""
@@ -46,6 +46,14 @@ class _Tamed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0]
+
+
+def along_signs(x: Tensor, gradient: Tensor, size: Tensor | float) -> Tensor:
+    """Inputs moved by `size` along the signs of a gradient: the fast gradient sign method (Goodfellow et al., 2015).
+
+    Where the gradient is no number, they stay.
+    """
+    return x.detach() + size * gradient.nan_to_num().sign()
 
 
 def smooth_clamp(value: Tensor, low: Tensor, high: Tensor) -> Tensor:

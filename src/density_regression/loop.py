@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor, nn
 
+from density_regression._numeric import along_signs
 from density_regression._progress import StepProgress
 
 __all__ = [
@@ -376,7 +377,7 @@ def _uphill(x: Tensor, most: float) -> Tensor:
     if x.grad is None:
         return x
     share = torch.rand(len(x), *[1] * (x.ndim - 1)).to(x)
-    return x + most * share * x.grad.nan_to_num().sign()
+    return along_signs(x, x.grad, most * share)
 
 
 @torch.no_grad()

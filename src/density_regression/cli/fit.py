@@ -22,6 +22,9 @@ def fit(
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 32,
     width: Annotated[int, typer.Option(min=1, help="Features of every pixel.")] = 32,
     levels: Annotated[int, typer.Option(min=1, help="Times that the U-Net halves the resolution.")] = 4,
+    smoothness: Annotated[
+        float, typer.Option(min=0, help="How far images are moved in training, to make it robust; 0 is more accurate.")
+    ] = 0.03,
     device: Annotated[str, typer.Option(help='Where to train: "cpu", "cuda" or "auto".')] = "auto",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 0,
     checkpoint_dir: Annotated[Path | None, typer.Option(help="Folder from which an interrupted fit goes on.")] = None,
@@ -41,6 +44,7 @@ def fit(
         batch_size=batch_size,
         width=width,
         levels=levels,
+        smoothness=smoothness,
         device=device,
         random_state=seed,
         checkpoint_dir=checkpoint_dir,

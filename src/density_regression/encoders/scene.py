@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression._numeric import FittedModule, tame
+from density_regression._numeric import FittedModule, along_signs, tame
 from density_regression.density.folded import Folded
 from density_regression.density.gaussian import GaussianDensity
 from density_regression.encoders.unet import UNet
@@ -19,8 +19,8 @@ __all__ = ["Patches", "WithScene"]
 SHRINK: Final = 2
 """By how much an image is shrunk before its patches are looked at: the noise of single pixels is averaged away."""
 
-UNSEEN: Final = 0.04
-"""Most that any number of an image, from 0 to 1, changes when it is shown a second time: hardly seen by an eye."""
+CHANGE: Final = 0.04
+"""Most that any number of an image, from 0 to 1, changes when it is shown a second time."""
 
 
 class Patches(nn.Module):
@@ -28,9 +28,8 @@ class Patches(nn.Module):
 
     Each function is relu(w . patch - b) with w drawn at random and b one of the values that w . patch takes on the
     images seen by `fit`. Patches overlap: who would change their means must then change every pixel for nine patches
-    at once. Nothing here is trained for a task, so nothing is forgotten that the task did not need: two
-    images with the same means have nearly the same patches (a kernel mean embedding). Halves, because a street has
-    its sky above.
+    at once. Nothing here is trained for a task, so nothing is forgotten that the task did not need: two images with the
+    same means have nearly the same patches (a kernel mean embedding). Halves, because a street has its sky above.
 
     Parameters
     ----------
@@ -59,8 +58,8 @@ class Patches(nn.Module):
         spread = values.std(1).clamp_min(1e-6)
         self.weight /= spread[:, None, None, None]
         # One in each of as many parts of the range: drawn without regard to each other they would leave gaps.
-        place = torch.randperm(len(values), generator=torch.Generator().manual_seed(self.seed))
-        share = (place + 0.5) / len(values)
+        part = torch.randperm(len(values), generator=torch.Generator().manual_seed(self.seed))
+        share = (part + 0.5) / len(values)
         place = (share * (values.shape[1] - 1)).long().to(values.device)
         self.bias.copy_(-values.sort(1).values.gather(1, place[:, None])[:, 0] / spread)
 
@@ -122,9 +121,9 @@ class WithScene(FittedModule):
     def fit_scene(self, batches: Iterable[Tensor]) -> None:
         """Learn the density of whole images from batches (n, c, h, w), with the U-Net as it is; it keeps none of them.
 
-        Each is shown as it is, and then changed, by less than an eye would see, to where the density of the first is
-        lowest. Else it would know what is peculiar to the training images, down to their noise, and find an image
-        strange for a change that nobody sees.
+        Each is shown as it is, and then changed a little, to where the density of the first is lowest. Else it would
+        know what is peculiar to the training images, down to their noise, and find an image strange for a change that
+        leaves its scene the same.
         """
         self.eval()
         self.patches.fit(next(iter(batches)))
@@ -137,12 +136,12 @@ class WithScene(FittedModule):
         self.density.fit(torch.cat([shown, *again]) / self.unit)
 
     def _stranger(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Images changed by up to `UNSEEN`, to where their density is lower."""
+        """Images changed by up to `CHANGE`, to where their density is lower."""
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(self._log_density(self._describe(x)).sum(), x)
-        size = UNSEEN * torch.rand(len(x), 1, 1, 1, generator=generator)
-        return (x.detach() - size.to(x) * gradient.nan_to_num().sign()).clamp(0.0, 1.0)
+        size = CHANGE * torch.rand(len(x), 1, 1, 1, generator=generator)
+        return along_signs(x, -gradient, size.to(x)).clamp(0.0, 1.0)
 
     def _describe(self, x: Tensor, maps: list[Tensor] | None = None) -> Tensor:
         """Description (n, D) of images, by the U-Net's maps if they are there already."""

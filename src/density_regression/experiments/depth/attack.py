@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from density_regression._numeric import along_signs
 from density_regression.baselines.gaussian import gaussian_nll
 from density_regression.head import Moments
 from density_regression.network import Predictor, position_weights, weighted_mean
@@ -30,6 +31,4 @@ def fgsm(model: Predictor, x: Tensor, y: Tensor, weight: Tensor, epsilons: tuple
         mean, log_std, truth = (part.movedim(1, -1).flatten(0, -2) for part in (*moments, y))
         loss = weighted_mean(gaussian_nll(Moments(mean, log_std), truth), position_weights(weight, y))
         (gradient,) = torch.autograd.grad(loss, x)
-    # Where the gradient is no number, a pixel stays.
-    step = gradient.nan_to_num().sign()
-    return [(x.detach() + epsilon * step).clamp(0.0, 1.0) for epsilon in epsilons]
+    return [along_signs(x, gradient, epsilon).clamp(0.0, 1.0) for epsilon in epsilons]
