@@ -9,7 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["FAR", "LARGE", "FittedModule", "along_signs", "smooth_clamp", "tame", "weighted_quantile"]
+__all__ = [
+    "FAR",
+    "LARGE",
+    "FittedModule",
+    "along_signs",
+    "columns",
+    "is_fused",
+    "narrow",
+    "smooth_clamp",
+    "tame",
+    "weighted_quantile",
+]
 
 LARGE: Final = 1e12
 """Bound on features, in any unit: its square, summed over thousands of them, is finite in float32."""
@@ -54,6 +65,21 @@ def along_signs(x: Tensor, gradient: Tensor, size: Tensor | float) -> Tensor:
     Where the gradient is no number, they stay.
     """
     return x.detach() + size * gradient.nan_to_num().sign()
+
+
+def is_fused(z: Tensor) -> bool:
+    """Whether sums along rows of `z` will be a part of the kernel that makes it: compiled for a GPU, to predict."""
+    return z.is_cuda and torch.compiler.is_compiling() and not torch.is_grad_enabled()
+
+
+def columns(z: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+    """The columns (n,) of z @ weight + bias, one by one, as sums along the rows of `z` (n, D)."""
+    return [(z * own).sum(1) + offset for own, offset in zip(weight.T, bias, strict=True)]
+
+
+def narrow(layer: nn.Linear, z: Tensor) -> Tensor:
+    """A layer with very few outputs on rows (n, D); no matrix product, which is slow for these, where it is fused."""
+    return torch.stack(columns(z, layer.weight.T, layer.bias), 1) if is_fused(z) else layer(z)
 
 
 def smooth_clamp(value: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from density_regression.datasets.depth import DepthFolder
-from density_regression.density import MixtureDensity, RobustTempering
+from density_regression.density import GaussianDensity, RobustTempering
 from density_regression.encoders import Patches, UNet, WithScene
 from density_regression.head import Moments
 from density_regression.loop import TrainingOptions, TrainingReport, find_device
@@ -33,12 +33,6 @@ T = TypeVar("T", bound=nn.Module)
 
 MOST_HELD: Final = 2**27
 """Most pixels of images that are held on the device, at 7 bytes each."""
-
-PIXEL_ROWS: Final = 20_000
-"""Pixels that the density is fitted on; neighbours are alike, so tables' 5,000 would be few."""
-
-COMPONENTS: Final = 4
-"""Most components of the mixture on pixels' features: their density is computed for every pixel."""
 
 
 class DepthMaps(NamedTuple):
@@ -125,8 +119,8 @@ class DepthBatches:
 class DepthRegressor:
     """Depth of every pixel from one image, narrow where the image is like those in training, and wide elsewhere.
 
-    A U-Net gives every pixel its features; a mixture on them and a Gaussian on what the whole image is made of give
-    the density; a linear head gives mean and noise. Depth is predicted in metres, as a Gaussian: the logarithm of
+    A U-Net gives every pixel its features; a Gaussian on them and one on what the whole image is made of give the
+    density; a linear head gives mean and noise. Depth is predicted in metres, as a Gaussian: the logarithm of
     depth would be fitted a little better, but the mean of a log-normal grows like exp(variance / 2), and explodes
     just where the variance is meant to say that nothing is known. Pixels without depth count for nothing.
 
@@ -182,7 +176,7 @@ class DepthRegressor:
         weight_decay: float = 0.01,
         average: float = 8.0,
         smoothness: float = 0.03,
-        dims: int = 8,
+        dims: int = 4,
         reach: float = 0.5,
         validation_fraction: float = 0.1,
         device: str = "auto",
@@ -326,7 +320,7 @@ class DepthRegressor:
         return SceneRegression(
             WithScene(UNet(width=self.width, levels=self.levels), Patches(seed=self.random_state)),
             self.width,
-            density=MixtureDensity(max_components=COMPONENTS, max_dims=self.dims, max_rows=PIXEL_ROWS),
+            density=GaussianDensity(max_dims=self.dims),
             # What images of one kind differ by tells little of errors; beyond that, as a linear model's would grow.
             tempering=RobustTempering(exponent=1.0, reach=self.reach, start=0.5),
         )

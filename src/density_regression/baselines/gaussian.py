@@ -10,6 +10,7 @@ import torch
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
+from density_regression._numeric import narrow
 from density_regression.base import About, Settings
 from density_regression.baselines.base import Baseline, BaselineRegressor
 from density_regression.head import Moments, gaussian_losses
@@ -64,7 +65,7 @@ class GaussianNetwork(Baseline):
     def row_moments(self, z: Tensor) -> Moments:
         """Moments (n, k) at features `z` (n, features)."""
         # Under autocast the product is in half precision; the exponentials that follow need more.
-        return split_moments(self.linear(z).to(self.linear.weight.dtype))
+        return split_moments(narrow(self.linear, z).to(self.linear.weight.dtype))
 
     def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
         """Negative log-likelihood (n,), weighted by var^beta while training."""

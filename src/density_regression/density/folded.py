@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 import torch
 from torch import Tensor, nn
 
-from density_regression._numeric import LARGE
+from density_regression._numeric import LARGE, columns, is_fused
 from density_regression.density.base import Density
 
 __all__ = ["Folded"]
+
+FEW: Final = 8
+"""Most columns that are computed as sums along rows, where those are fused."""
 
 
 class Folded(nn.Module):
@@ -22,17 +25,21 @@ class Folded(nn.Module):
     .. math:: \log p(z) = \log \sum_k \exp(c_k - |y_k|^2 / 2) - |y_r|^2 / 2.
 
     Where features are few and rows are many, as those of an image's pixels, this takes about half as long as one step
-    after another; for the wide features of tables it is no faster.
+    after another; for the wide features of tables it is no faster. A single component of few directions takes even
+    less once it is compiled for a GPU: see `by_sums`.
     """
 
     weight: Tensor
     bias: Tensor
     log_norm: Tensor
+    stretch: Tensor
+    anchor: Tensor
+    back: Tensor
 
-    def __init__(self, weight: Tensor, bias: Tensor, log_norm: Tensor, sizes: tuple[int, int, int]) -> None:
+    def __init__(self, sizes: tuple[int, int, int], **values: Tensor) -> None:
         super().__init__()
         self.sizes = sizes
-        for name, value in (("weight", weight), ("bias", bias), ("log_norm", log_norm)):
+        for name, value in values.items():
             # Made from another module's state, so not a part of one's own.
             self.register_buffer(name, value.float().contiguous(), persistent=False)
 
@@ -53,6 +60,7 @@ class Folded(nn.Module):
         whitening = density.whitening
         center = whitening.center.double()
         directions = whitening.projection[:, : whitening.kept].double()
+        reconstruction = whitening.reconstruction[: whitening.kept].double()
         quadratics = density.quadratics()
         if quadratics is None:
             raise ValueError(f"A {type(density).__name__} cannot be folded into one product.")
@@ -60,24 +68,31 @@ class Folded(nn.Module):
         maps = directions @ factor
         # A basis of what the kept directions do not explain: there the identity less their projection is one.
         left_over = torch.eye(len(center), dtype=center.dtype, device=center.device)
-        left_over = left_over - directions @ whitening.reconstruction[: whitening.kept].double()
+        left_over = left_over - directions @ reconstruction
         rest = torch.linalg.eigh((left_over + left_over.T) / 2).eigenvectors[:, whitening.kept :]
         weight = torch.cat([maps, rest / whitening.residual_scale], dim=1)
         bias = -center @ weight
         bias[: len(shift)] -= shift
+        stretch = torch.ones_like(center) / whitening.residual_scale
+        back = torch.linalg.pinv(factor) @ reconstruction / whitening.residual_scale
+        anchor = center * stretch + shift @ back
         if unit is not None:
             weight = weight / unit[:, None]
+            stretch = stretch / unit
         sizes = (0, len(log_norm), len(shift))
         if beside is not None:
             sizes = (beside.out_features, *sizes[1:])
             weight = torch.cat([beside.weight.T, weight], dim=1)
             bias = torch.cat([beside.bias, bias])
-        return cls(weight, bias, log_norm + whitening.log_det, sizes)
+        log_norm = log_norm + whitening.log_det
+        return cls(sizes, weight=weight, bias=bias, log_norm=log_norm, stretch=stretch, anchor=anchor, back=back)
 
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """log p (n,) at features (n, D) within +-`LARGE`, and the output (n, m) of what was folded in beside it."""
-        y = torch.addmm(self.bias, z, self.weight)
         beside, components, directions = self.sizes
+        if components == 1 and beside + directions <= FEW and is_fused(z):
+            return self.by_sums(z)
+        y = torch.addmm(self.bias, z, self.weight)
         others = y[:, :beside]
         squares = y[:, beside:].clamp(-LARGE, LARGE).square()
         if components == 1:
@@ -86,3 +101,19 @@ class Folded(nn.Module):
         distance = squares[:, :directions].unflatten(1, (components, -1)).sum(2)
         log_prob = (self.log_norm - 0.5 * distance).logsumexp(1) - 0.5 * squares[:, directions:].sum(1)
         return log_prob, others
+
+    def by_sums(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, of a single component, as sums along rows: a compiler puts them into the kernel that makes `z`.
+
+        What is left over is then what is not put back together from the few directions, not a product of its own.
+        """
+        beside, _, directions = self.sizes
+        few = columns(z, self.weight[:, : beside + directions], self.bias[: beside + directions])
+        others, y = few[:beside], few[beside:]
+        left_over = z * self.stretch - self.anchor
+        for coordinate, back in zip(y, self.back, strict=True):
+            left_over = left_over - coordinate[:, None] * back
+        distance = left_over.clamp(-LARGE, LARGE).square().sum(1)
+        for coordinate in y:
+            distance = distance + coordinate.clamp(-LARGE, LARGE).square()
+        return self.log_norm - 0.5 * distance, torch.stack(others, 1) if others else z[:, :0]

@@ -46,7 +46,7 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(
             _block(before, after, drop) for before, after, drop in zip([channels, *widths], widths, drops, strict=False)
         )
-        self.rise = nn.ModuleList(nn.ConvTranspose2d(2 * after, after, 2, stride=2) for after in widths[:-1])
+        self.rise = nn.ModuleList(_rise(2 * after, after) for after in widths[:-1])
         self.up = nn.ModuleList(_block(2 * after, after, drop) for after, drop in zip(widths, drops[:-1], strict=False))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,6 +73,16 @@ class UNet(nn.Module):
             x = block(F.max_pool2d(x, 2) if level else x)
             seen.append(x)
         return seen
+
+
+def _rise(before: int, after: int) -> nn.Sequential:
+    """Half as many features at twice the resolution.
+
+    Interpolated, because a transposed convolution of stride 2 treats even and odd pixels apart: its grid shows.
+    """
+    # A pixel on the right and one below make up for the kernel's even size.
+    shrink = nn.Conv2d(before, after, 2)
+    return nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), shrink, nn.Upsample(scale_factor=2, mode="bilinear"))
 
 
 def _block(before: int, after: int, dropout: float) -> nn.Sequential:
