@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 import density_regression
 from density_regression import DensityRegressor
-from density_regression.base import CHUNK, DeepRegressor
+from density_regression.base import DeepRegressor
 from density_regression.export import ExportError
+from density_regression.predicting import CHUNK
 
 COLUMNS = 20
 BATCHES = (1, 1000, 100_000)

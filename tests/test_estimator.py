@@ -25,7 +25,7 @@ from density_regression import (
     MixtureDensity,
     NaturalHead,
     RadialFlowDensity,
-    base,
+    predicting,
 )
 from density_regression.datasets import make_cubic
 from density_regression.density import RobustTempering
@@ -573,7 +573,7 @@ def test_more_rows_than_a_chunk(fitted, fitted_two, cubic, friedman, monkeypatch
     for reg, X in ((fitted, cubic.X), (fitted_two, friedman.X)):
         expected = everything(reg, X)
         with monkeypatch.context() as patch:
-            patch.setattr(base, "CHUNK", 37)
+            patch.setattr(predicting, "CHUNK", 37)
             actual = everything(reg, X)
         for new, old in zip(actual[:-1], expected[:-1], strict=True):
             np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-4 * old.std())

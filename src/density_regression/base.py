@@ -1,4 +1,4 @@
-"""What all deep regressors share: validation, scaling, the fit skeleton, and everything derived from a Normal."""
+"""What all deep regressors share: settings, validation, scaling, and the skeleton of a fit."""
 
 from __future__ import annotations
 
@@ -6,31 +6,28 @@ import copy
 import hashlib
 import inspect
 import json
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypedDict
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor, nn
-from torch.distributions import Normal
 
 from density_regression.encoders import MLP
 from density_regression.export import ExportedEstimator
 from density_regression.loop import TrainingOptions, TrainingReport
 from density_regression.network import Predictor
-from density_regression.saving import SavedEstimator
+from density_regression.predicting import PredictingEstimator, threads
 from density_regression.tables import Floats, Scaling, Table, split_rows
 
 __all__ = [
@@ -39,21 +36,8 @@ __all__ = [
     "DeepRegressor",
     "Run",
     "Settings",
-    "normal_scores",
-    "threads",
     "unchanged_on_failure",
 ]
-
-CHUNK = 8192
-"""Rows predicted at once, so that memory does not grow with the table."""
-
-BLOCK = 16
-"""Rows are padded to a multiple of this: matrix products round otherwise at their ragged edges and when tiny."""
-
-
-SMALLEST: Final = float(np.finfo(np.float64).tiny)
-LARGEST: Final = float(np.finfo(np.float64).max)
-"""The smallest standard deviation and the largest number that are given."""
 
 
 class Settings(TypedDict, total=False):
@@ -125,7 +109,7 @@ class Decomposition(NamedTuple):
     epistemic: Floats
 
 
-class DeepRegressor(RegressorMixin, SavedEstimator, ExportedEstimator, ABC):
+class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC):
     """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
 
     A subclass names its own parameters in `__init__`, builds its module in `_build` and trains it in `_train`.
@@ -421,103 +405,6 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ExportedEstimator, ABC):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
-    # -- predicting ---------------------------------------------------------------------------------------------
-
-    def predict(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
-        """Predictive mean, and standard deviation if asked, in the target's units.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n, c)
-            Inputs in their own units.
-        return_std : bool
-            Whether to return the standard deviation too.
-
-        Returns
-        -------
-        mean : array of shape (n,) or (n, k)
-        std : array of shape (n,) or (n, k)
-            Only if `return_std`.
-        """
-        mean, std = self._mean_std(X)
-        return (mean, std) if return_std else mean
-
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.95) -> tuple[Floats, Floats]:
-        """Ends of the central interval that holds the target with probability `coverage`, each (n,) or (n, k)."""
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage}.")
-        low, high = np.moveaxis(self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2]), -1, 0)
-        return low, high
-
-    def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Floats:
-        """Quantiles at `levels` (L,), each strictly between 0 and 1: an array (n, L) or (n, k, L)."""
-        scores = normal_scores(levels)
-        mean, std = self._mean_std(X)
-        return _finite(mean[..., None] + std[..., None] * scores)
-
-    def predict_dist(self, X: ArrayLike) -> Normal:
-        """Predictive distribution in the target's units, of shape (n,) or (n, k), in float64."""
-        mean, std = self._mean_std(X)
-        return Normal(torch.from_numpy(mean), torch.from_numpy(std))
-
-    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Floats:
-        """Draw `n` times from each row's predictive distribution: an array (n, rows) or (n, rows, k).
-
-        Randomness is that of the estimator's `random_state`, unless another is given.
-        """
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}.")
-        mean, std = self._mean_std(X)
-        rng = check_random_state(self.random_state if random_state is None else random_state)
-        return _finite(mean + std * rng.standard_normal((n, *mean.shape)))
-
-    def _mean_std(self, X: ArrayLike) -> tuple[Floats, Floats]:
-        mean, std = self._apply(X, self._mean_and_std)
-        return mean.reshape(len(mean), *self.target_shape_), std.reshape(len(std), *self.target_shape_)
-
-    def _mean_and_std(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation (n, k) at scaled rows `x`, in the target's units."""
-        mean, log_std = self._moments(x)
-        return self._unscaled(mean.double(), shift=True), self._unscaled(log_std.double().exp_())
-
-    def _apply(self, X: ArrayLike, function: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Floats, ...]:
-        """Results of `function` on scaled rows, in chunks, as float64 arrays (n, ...)."""
-        check_is_fitted(self)
-        device = self.some_weight_.device
-        parts = []
-        with threads(self.n_threads), torch.inference_mode():
-            x = self._rows(X)
-            for start in range(0, len(x), CHUNK):
-                rows = self.x_scaling_.apply(x[start : start + CHUNK]).to(device)
-                count = len(rows)
-                if count % BLOCK:
-                    rows = torch.cat([rows, rows.new_zeros(BLOCK - count % BLOCK, rows.shape[1])])
-                parts.append([value[:count].double().cpu().numpy() for value in function(rows)])
-        return tuple(parts[0]) if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
-
-    # Here torch computes what numpy could: a switch between the two costs as much as several layers of one row.
-
-    def _rows(self, X: ArrayLike) -> Floats:
-        """Rows to predict, checked."""
-        # What is plainly right is not looked at any closer: that would take longer than predicting a row.
-        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.flags.carray and len(X) > 0:
-            known = X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
-            if known and math.isfinite(torch.from_numpy(X).sum().item()):
-                return X
-        rows: Floats = validate_data(self, X, reset=False, dtype=np.float64)
-        return rows
-
-    def _in_units(self, values: Floats, *, shift: bool = False) -> Floats:
-        """From the scaled target's units to the target's own, (..., k); one target is squeezed."""
-        result = self._unscaled(torch.from_numpy(values), shift=shift).numpy()
-        return result.reshape(*values.shape[:-1], *self.target_shape_)
-
-    def _unscaled(self, values: Tensor, *, shift: bool = False) -> Tensor:
-        """From the scaled target's units to the target's own, (..., k), finite."""
-        center, scale = (torch.from_numpy(part).to(values.device) for part in self.y_scaling_)
-        values = values * scale
-        return (values.add_(center).clamp_(-LARGEST, LARGEST)) if shift else values.clamp_(SMALLEST, LARGEST)
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "report_")
 
@@ -525,19 +412,6 @@ class DeepRegressor(RegressorMixin, SavedEstimator, ExportedEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def normal_scores(levels: ArrayLike) -> Floats:
-    """Quantiles (L,) of the standard Normal at levels (L,), which are checked."""
-    probabilities = np.asarray(levels, dtype=np.float64)
-    if probabilities.ndim != 1 or not ((probabilities > 0) & (probabilities < 1)).all():
-        raise ValueError(f"levels must be a list of numbers strictly between 0 and 1, got {levels!r}.")
-    scores: Floats = ndtri(probabilities)
-    return scores
-
-
-def _finite(values: Floats) -> Floats:
-    return np.minimum(np.maximum(values, -LARGEST), LARGEST)
 
 
 @contextmanager
@@ -550,19 +424,3 @@ def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-
-
-class threads:  # noqa: N801 - a context manager, and read as one
-    """Let torch use this many threads, and as many as before afterwards; None changes nothing."""
-
-    def __init__(self, number: int | None) -> None:
-        self.number = number
-
-    def __enter__(self) -> None:
-        if self.number is not None:
-            self._before = torch.get_num_threads()
-            torch.set_num_threads(int(self.number))
-
-    def __exit__(self, *_: object) -> None:
-        if self.number is not None:
-            torch.set_num_threads(self._before)

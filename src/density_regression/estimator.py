@@ -17,13 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from density_regression import density as densities
-from density_regression.base import CHUNK, About, Decomposition, DeepRegressor, Run, Settings
+from density_regression.base import About, Decomposition, DeepRegressor, Run, Settings
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
 from density_regression.encoders import WithInputs, feature_width
 from density_regression.head import HEADS
 from density_regression.lean import LeanRegression
 from density_regression.model import DensityRegression
 from density_regression.persistence import InvalidModelError
+from density_regression.predicting import CHUNK
 from density_regression.reach import can_learn_reach, learn_reach
 from density_regression.tables import Floats, Table
 from density_regression.training import (

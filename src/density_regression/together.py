@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from density_regression.base import DeepRegressor, threads, unchanged_on_failure
+from density_regression.base import DeepRegressor, unchanged_on_failure
+from density_regression.predicting import threads
 
 __all__ = ["fit_together"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from density_regression._progress import StepProgress
-from density_regression.base import CHUNK, DeepRegressor, Run
+from density_regression.base import DeepRegressor, Run
 from density_regression.encoders import feature_width
 from density_regression.loop import (
     Batches,
@@ -26,6 +26,7 @@ from density_regression.loop import (
 )
 from density_regression.network import Network, Predictor, weighted_mean
 from density_regression.persistence import Checkpoints
+from density_regression.predicting import CHUNK
 from density_regression.stacked import MappedLoss, StackedLoss, can_train
 from density_regression.tables import Table
 

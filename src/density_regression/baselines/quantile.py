@@ -14,9 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression.base import About, Settings, normal_scores
+from density_regression.base import About, Settings
 from density_regression.baselines.base import Baseline, BaselineRegressor
 from density_regression.head import Moments
+from density_regression.predicting import normal_scores
 from density_regression.tables import Floats
 
 __all__ = ["LEVELS", "QuantileNetwork", "QuantileRegressor"]
