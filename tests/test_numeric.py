@@ -5,7 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from density_regression import _numeric
 from density_regression._numeric import LARGE, smooth_clamp, tame, weighted_quantile
 
 
@@ -52,3 +54,11 @@ def test_weight_two_is_the_row_twice(rows, q):
     repeated = values.repeat_interleave(weights.long())
     found = weighted_quantile(values, q, weights)
     assert found == weighted_quantile(repeated, q, torch.ones_like(repeated))
+
+
+def test_a_fused_layer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, z = nn.Linear(7, 2), torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
+    expected = _numeric.narrow(layer, z)
+    torch.testing.assert_close(expected, layer(z), rtol=0, atol=0)
+    monkeypatch.setattr(_numeric, "is_fused", lambda _: True)
+    torch.testing.assert_close(_numeric.narrow(layer, z), expected)

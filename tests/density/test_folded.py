@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from density_regression._numeric import LARGE
 from density_regression.density import Density, Folded, GaussianDensity, KernelDensity, MixtureDensity
+from density_regression.density import folded as folding
 
 
 @pytest.fixture
@@ -62,6 +63,18 @@ class TestFolded:
         folded = Folded.of(density)
         assert folded(LARGE * z.sign())[0].isfinite().all()
         assert (folded(1e4 * (z - z.mean(0)))[0] < density.log_prob(z).min()).all()
+
+
+def test_a_single_component_is_summed_where_sums_are_fused(z: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+    monkeypatch.setattr(folding, "is_fused", lambda _: True)
+    monkeypatch.setattr(Folded, "by_sums", lambda self, rows: called.append(len(rows)))
+    layer = nn.Linear(12, 2)
+    Folded.of(GaussianDensity(max_dims=4).fit(z), beside=layer)(z)
+    assert called == [len(z)]
+    Folded.of(GaussianDensity(max_dims=10).fit(z), beside=layer)(z)  # too many columns
+    Folded.of(MixtureDensity(2, max_dims=2).fit(z), beside=layer)(z)  # two components
+    assert called == [len(z)]
 
 
 def test_others_cannot_be_folded(z: Tensor) -> None:
