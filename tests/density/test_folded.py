@@ -37,20 +37,6 @@ class TestFolded:
         torch.testing.assert_close(alone, log_prob, rtol=1e-5, atol=1e-3)
         assert nothing.shape == (len(z), 0)
 
-    def test_by_sums_is_the_same(self, density: Density, z: Tensor) -> None:
-        unit = 0.1 + torch.arange(12.0)
-        density.fit(z / unit)
-        layer = nn.Linear(12, 3)
-        folded = Folded.of(density, beside=layer, unit=unit)
-        if folded.sizes[1] > 1:
-            pytest.skip("Sums along rows are for a single component.")
-        log_prob, output = folded.by_sums(z)
-        torch.testing.assert_close(log_prob, density.log_prob(z / unit), rtol=1e-5, atol=1e-3)
-        torch.testing.assert_close(output, layer(z))
-        far = folded.by_sums(LARGE * z.sign())[0]
-        assert far.isfinite().all()
-        assert (far < log_prob.min()).all()
-
     def test_units(self, density: Density, z: Tensor) -> None:
         unit = 0.1 + torch.arange(12.0)
         density.fit(z / unit)
@@ -63,6 +49,20 @@ class TestFolded:
         folded = Folded.of(density)
         assert folded(LARGE * z.sign())[0].isfinite().all()
         assert (folded(1e4 * (z - z.mean(0)))[0] < density.log_prob(z).min()).all()
+
+
+@pytest.mark.parametrize("density", [GaussianDensity(max_dims=5), MixtureDensity(1, max_dims=5)])
+def test_by_sums_is_the_same(density: Density, z: Tensor) -> None:
+    unit = 0.1 + torch.arange(12.0)
+    density.fit(z / unit)
+    layer = nn.Linear(12, 3)
+    folded = Folded.of(density, beside=layer, unit=unit)
+    log_prob, output = folded.by_sums(z)
+    torch.testing.assert_close(log_prob, density.log_prob(z / unit), rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(output, layer(z))
+    far = folded.by_sums(LARGE * z.sign())[0]
+    assert far.isfinite().all()
+    assert (far < log_prob.min()).all()
 
 
 def test_a_single_component_is_summed_where_sums_are_fused(z: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
