@@ -156,7 +156,8 @@ class TestRowsToPredict:
     """Plain arrays are not looked at closely; whatever is not plain still is."""
 
     @pytest.fixture(scope="class")
-    def fitted(self) -> DensityRegressor:
+    @classmethod
+    def fitted(cls) -> DensityRegressor:
         rng = np.random.default_rng(0)
         x = rng.normal(size=(60, 3))
         return DensityRegressor(epochs=1, hidden=(8,), verbose=False, random_state=0).fit(x, x[:, 0])
