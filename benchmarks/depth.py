@@ -3,10 +3,9 @@
     python benchmarks/depth.py [--device cuda] [--rounds 200] [--json FILE]
 
 A U-Net of the default size on images of 128 x 160. Ours and five networks against one Gaussian network, all compiled
-and timed by turns within one run, in float32 (convolutions in TF32 on a GPU, as torch has it). On a GPU a prediction is
-recorded once and replayed as a CUDA graph, so that it is the GPU that is timed, and not the host that launches kernels.
-The density is that of random images, which costs what any other costs. Memory: the most that caching features and
-fitting the density hold beyond the network and one batch, for 100 images and for 795, with the same held-out images.
+and timed by turns within one run, in float32 (convolutions in TF32 on a GPU, as torch has it). The density is that of
+random images, which costs what any other costs. Memory: the most that caching features and fitting the density hold
+beyond the network and one batch, for 100 images and for 795, with the same held-out images.
 """
 
 from __future__ import annotations
@@ -54,14 +53,12 @@ def main() -> None:
         x = torch.rand(batch, 3, *SIZE, device=args.device)
         if args.device == "cuda":
             x = x.to(memory_format=torch.channels_last)
-        plain_s, ours_s, ensemble_s = timed([compiled(model, x) for model in (plain, ours, ensemble)], x, args.rounds)
-        figures |= {
-            f"batch {batch}, Gaussian network (ms)": 1e3 * plain_s,
-            f"batch {batch}, ours (ms)": 1e3 * ours_s,
-            f"batch {batch}, ensemble (ms)": 1e3 * ensemble_s,
-            f"batch {batch}, ours / Gaussian network": ours_s / plain_s,
-            f"batch {batch}, ensemble / ours": ensemble_s / ours_s,
-        }
+        names = ("Gaussian network", "ours", "ensemble")
+        times = timed([compiled(model, x) for model in (plain, ours, ensemble)], x, args.rounds)
+        for name, seconds in zip(names, times, strict=True):
+            figures[f"batch {batch}, {name} (ms)"] = 1e3 * seconds
+        figures[f"batch {batch}, ours / Gaussian network"] = times[1] / times[0]
+        figures[f"batch {batch}, ensemble / ours"] = times[2] / times[1]
     if args.device == "cuda":
         for images in (100, 795):
             figures[f"memory of fitting the density, {images} images (MiB)"] = memory(images)
@@ -121,7 +118,7 @@ class Inputs:
 
 
 def compiled(model: Predictor, x: Tensor) -> Callable[[Tensor], object]:
-    """A prediction of `x`, mean and standard deviation of every pixel, compiled, and on a GPU recorded."""
+    """A prediction, mean and standard deviation of every pixel, as one compiled graph."""
 
     class Prediction(nn.Module):
         def __init__(self) -> None:
@@ -132,16 +129,12 @@ def compiled(model: Predictor, x: Tensor) -> Callable[[Tensor], object]:
             mean, log_std = self.model.moments(x)
             return mean, log_std.exp()
 
-    function = torch.compile(Prediction().eval(), dynamic=False)
+    mode = "reduce-overhead" if x.is_cuda else "default"
+    function = torch.compile(Prediction().eval(), mode=mode, dynamic=False)
     with torch.inference_mode():
         for _ in range(5):
             function(x)
-    if not x.is_cuda:
-        return function
-    graph = torch.cuda.CUDAGraph()
-    with torch.inference_mode(), torch.cuda.graph(graph):
-        function(x)
-    return lambda _: graph.replay()
+    return function
 
 
 @torch.inference_mode()
@@ -151,7 +144,7 @@ def timed(functions: list[Callable[[Tensor], object]], x: Tensor, rounds: int) -
     seconds: list[list[float]] = [[] for _ in functions]
     for _ in range(rounds // block):
         for function, own in zip(functions, seconds, strict=True):
-            # The first call of a block finds other data in the caches.
+            # The first call of a block may have to change graphs.
             own.extend([once(function, x) for _ in range(block + 1)][1:])
     return [statistics.median(own) for own in seconds]
 
@@ -162,6 +155,7 @@ def once(function: Callable[[Tensor], object], x: Tensor) -> float:
         start = time.perf_counter()
         function(x)
         return time.perf_counter() - start
+    torch.compiler.cudagraph_mark_step_begin()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
     function(x)

@@ -51,7 +51,10 @@ class TestFolded:
         assert (folded(1e4 * (z - z.mean(0)))[0] < density.log_prob(z).min()).all()
 
 
-@pytest.mark.parametrize("density", [GaussianDensity(max_dims=5), MixtureDensity(1, max_dims=5)])
+@pytest.mark.parametrize(
+    "density",
+    [GaussianDensity(max_dims=5), GaussianDensity(max_dims=None, variance=1.0), MixtureDensity(1, max_dims=5)],
+)
 def test_by_sums_is_the_same(density: Density, z: Tensor) -> None:
     unit = 0.1 + torch.arange(12.0)
     density.fit(z / unit)

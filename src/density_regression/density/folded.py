@@ -32,6 +32,7 @@ class Folded(nn.Module):
     weight: Tensor
     bias: Tensor
     log_norm: Tensor
+    # Of a single component, for `by_sums`.
     stretch: Tensor
     anchor: Tensor
     back: Tensor
@@ -73,19 +74,20 @@ class Folded(nn.Module):
         weight = torch.cat([maps, rest / whitening.residual_scale], dim=1)
         bias = -center @ weight
         bias[: len(shift)] -= shift
-        stretch = torch.ones_like(center) / whitening.residual_scale
-        back = torch.linalg.pinv(factor) @ reconstruction / whitening.residual_scale
-        anchor = center * stretch + shift @ back
         if unit is not None:
             weight = weight / unit[:, None]
-            stretch = stretch / unit
         sizes = (0, len(log_norm), len(shift))
         if beside is not None:
             sizes = (beside.out_features, *sizes[1:])
             weight = torch.cat([beside.weight.T, weight], dim=1)
             bias = torch.cat([beside.bias, bias])
-        log_norm = log_norm + whitening.log_det
-        return cls(sizes, weight=weight, bias=bias, log_norm=log_norm, stretch=stretch, anchor=anchor, back=back)
+        values = {"weight": weight, "bias": bias, "log_norm": log_norm + whitening.log_det}
+        if len(log_norm) == 1:
+            stretch = torch.ones_like(center) / whitening.residual_scale
+            back = torch.linalg.solve(factor, reconstruction) / whitening.residual_scale
+            anchor = center * stretch + shift @ back
+            values |= {"stretch": stretch if unit is None else stretch / unit, "anchor": anchor, "back": back}
+        return cls(sizes, **values)
 
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """log p (n,) at features (n, D) within +-`LARGE`, and the output (n, m) of what was folded in beside it."""
