@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from density_regression import loop
 from density_regression.loop import TensorBatches, TrainingOptions, _uphill, optimise
 
 
@@ -55,6 +56,17 @@ def test_every_other_batch_is_moved_by_no_more_than_asked() -> None:
         torch.testing.assert_close(distance, distance[:, :1].expand_as(distance), rtol=0, atol=1e-6)
         assert distance.max() <= 0.3
         assert len(distance[:, 0].unique()) > 10
+
+
+def test_a_moved_row_counts_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, by_hand = Squares(), Squares()
+    steps: list[list[Tensor]] = []
+    monkeypatch.setattr(loop, "_clip", lambda weights, *_, **__: steps.append([w.grad.clone() for w in weights]))
+    optimise(objective, TensorBatches(*rows(), 60), None, TrainingOptions(epochs=1, smoothness=0.3))
+    plain, moved = objective.shown
+    _, y, weight = rows()
+    (by_hand(plain, y, weight) + 0.5 * by_hand(moved, y, weight)).backward()
+    torch.testing.assert_close(steps[0], [parameter.grad for parameter in by_hand.parameters()])
 
 
 def test_without_it_batches_come_once() -> None:

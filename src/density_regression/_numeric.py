@@ -73,13 +73,13 @@ def is_fused(z: Tensor) -> bool:
 
 
 def columns(z: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
-    """The columns (n,) of z @ weight + bias, one by one, as sums along the rows of `z` (n, D)."""
-    return [(z * own).sum(1) + offset for own, offset in zip(weight.T, bias, strict=True)]
+    """The columns (n,) of z @ weight.T + bias, one by one, as sums along the rows of `z` (n, D)."""
+    return [(z * own).sum(1) + offset for own, offset in zip(weight, bias, strict=True)]
 
 
 def narrow(layer: nn.Linear, z: Tensor) -> Tensor:
     """A layer with very few outputs on rows (n, D); no matrix product, which is slow for these, where it is fused."""
-    return torch.stack(columns(z, layer.weight.T, layer.bias), 1) if is_fused(z) else layer(z)
+    return torch.stack(columns(z, layer.weight, layer.bias), 1) if is_fused(z) else layer(z)
 
 
 def smooth_clamp(value: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -28,6 +28,9 @@ __all__ = [
 ]
 
 
+MOVED: Final = 0.5
+"""What a row counts when its inputs are moved, beside itself; see `TrainingOptions.smoothness`."""
+
 DIVERGED: Final = (
     "Training diverged: no epoch gave a finite loss. Scale the inputs and targets, or lower learning_rate."
 )
@@ -58,8 +61,9 @@ class TrainingOptions:
         Epochs over which a running mean of the weights, and of the statistics of batch norm, reaches; it is the mean
         that is judged and kept. 0 for none.
     smoothness : float
-        Train on every batch twice: as it is, and with each row's inputs moved by up to this, to where its loss rises
-        fastest (Goodfellow et al., 2015), so that inputs close to each other are given alike predictions. 0 for once.
+        Train on every batch twice: as it is, and, counted half, with each row's inputs moved by up to this, to where
+        its loss rises fastest (Goodfellow et al., 2015), so that inputs close to each other are given alike
+        predictions. 0 for once.
     gradient_clip : float
         Largest norm of a gradient.
     device : str
@@ -268,7 +272,7 @@ def _optimise(
                 parameter.grad = None
             fabric.backward(loss.sum())
             if options.smoothness > 0:
-                fabric.backward(objective(_uphill(x, options.smoothness), y, weight).sum())
+                fabric.backward(MOVED * objective(_uphill(x, options.smoothness), y, weight).sum())
             fabric.unscale(optimizer)
             _clip(trained, options.gradient_clip, members=loss.ndim > 0)
             optimizer.step()

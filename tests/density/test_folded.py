@@ -80,6 +80,19 @@ def test_a_single_component_is_summed_where_sums_are_fused(z: Tensor, monkeypatc
     assert called == [len(z)]
 
 
+def test_few_rows_are_summed_whole_where_sums_are_fused(z: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = Folded.of(MixtureDensity(3, max_dims=5).fit(z), beside=nn.Linear(12, 2))
+    few = z[: folding.FEW_ROWS]
+    expected = folded(few)
+    monkeypatch.setattr(folding, "is_fused", lambda _: True)
+    summed = folded(few)
+    torch.testing.assert_close(summed, expected, rtol=1e-5, atol=1e-3)
+    monkeypatch.setattr(folding.F, "linear", None)
+    assert torch.equal(folded(few)[0], summed[0])
+    with pytest.raises(TypeError):
+        folded(z)  # too many rows: a product
+
+
 def test_others_cannot_be_folded(z: Tensor) -> None:
     with pytest.raises(ValueError, match="KernelDensity"):
         Folded.of(KernelDensity().fit(z))

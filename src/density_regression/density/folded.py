@@ -6,6 +6,7 @@ from typing import Final, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from density_regression._numeric import LARGE, columns, is_fused
 from density_regression.density.base import Density
@@ -15,9 +16,12 @@ __all__ = ["Folded"]
 FEW: Final = 8
 """Most columns that are computed as sums along rows, where those are fused."""
 
+FEW_ROWS: Final = 64
+"""Most rows for which the whole product is computed so: it then takes in how its rows were put together."""
+
 
 class Folded(nn.Module):
-    r"""The log-density of features z, and other affine functions of them, from one product y = z W + b.
+    r"""The log-density of features z, and other affine functions of them, from one product y = W z + b.
 
     A mixture sees whitened features through a factor of each component's precision, and the length of what whitening
     leaves over: all affine in z, so that
@@ -81,7 +85,7 @@ class Folded(nn.Module):
             sizes = (beside.out_features, *sizes[1:])
             weight = torch.cat([beside.weight.T, weight], dim=1)
             bias = torch.cat([beside.bias, bias])
-        values = {"weight": weight, "bias": bias, "log_norm": log_norm + whitening.log_det}
+        values = {"weight": weight.T, "bias": bias, "log_norm": log_norm + whitening.log_det}
         if len(log_norm) == 1:
             stretch = torch.ones_like(center) / whitening.residual_scale
             back = torch.linalg.solve(factor, reconstruction) / whitening.residual_scale
@@ -94,7 +98,10 @@ class Folded(nn.Module):
         beside, components, directions = self.sizes
         if components == 1 and beside + directions <= FEW and is_fused(z):
             return self.by_sums(z)
-        y = torch.addmm(self.bias, z, self.weight)
+        if len(z) <= FEW_ROWS and is_fused(z):
+            y = (z[:, None] * self.weight).sum(2) + self.bias
+        else:
+            y = F.linear(z, self.weight, self.bias)
         others = y[:, :beside]
         squares = y[:, beside:].clamp(-LARGE, LARGE).square()
         if components == 1:
@@ -110,7 +117,7 @@ class Folded(nn.Module):
         What is left over is then what is not put back together from the few directions, not a product of its own.
         """
         beside, _, directions = self.sizes
-        few = columns(z, self.weight[:, : beside + directions], self.bias[: beside + directions])
+        few = columns(z, self.weight[: beside + directions], self.bias[: beside + directions])
         others, y = few[:beside], few[beside:]
         left_over = z * self.stretch - self.anchor
         for coordinate, back in zip(y, self.back, strict=True):
