@@ -98,7 +98,7 @@ class Folded(nn.Module):
         beside, components, directions = self.sizes
         if components == 1 and beside + directions <= FEW and is_fused(z):
             return self.by_sums(z)
-        if len(z) <= FEW_ROWS and is_fused(z):
+        if is_fused(z) and len(z) <= FEW_ROWS:
             y = (z[:, None] * self.weight).sum(2) + self.bias
         else:
             y = F.linear(z, self.weight, self.bias)
