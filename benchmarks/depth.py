@@ -12,14 +12,12 @@ beyond the network and one batch, for 100 images and for 795, with the same held
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from _timing import by_turns, finish
 from torch import Tensor, nn
 
 from density_regression.baselines.ensemble import EnsembleNetwork
@@ -58,7 +56,10 @@ def main() -> None:
             x = x.to(memory_format=torch.channels_last)
         functions = [compiled(model, x) for model in (plain, ours, ensemble)]
         for how, calls in {"": BLOCK, " alone": 1}.items() if args.device == "cuda" else [("", 1)]:
-            times = timed(functions, x, args.rounds, calls)
+            runs = [on_end(function, x, calls) for function in functions]
+            with torch.inference_mode():
+                blocks = by_turns(runs, max(args.rounds // BLOCK, 1), BLOCK // calls)
+            times = [seconds / calls for seconds in blocks]
             for name, seconds in zip(("Gaussian network", "ours", "ensemble"), times, strict=True):
                 figures[f"batch {batch}{how}, {name} (ms)"] = 1e3 * seconds
             figures[f"batch {batch}{how}, ours / Gaussian network"] = times[1] / times[0]
@@ -66,11 +67,7 @@ def main() -> None:
     if args.device == "cuda":
         for images in (100, 795):
             figures[f"memory of fitting the density, {images} images (MiB)"] = memory(images)
-    for name, value in figures.items():
-        print(f"{name:55s} {value if not isinstance(value, float) else format(value, '.4g')}")
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    finish(figures, args.json)
 
 
 def networks(device: str) -> tuple[GaussianNetwork, EnsembleNetwork, SceneRegression]:
@@ -154,27 +151,16 @@ def replay(function: Callable[[Tensor], object], x: Tensor) -> Callable[[Tensor]
     return again
 
 
-@torch.inference_mode()
-def timed(functions: list[Callable[[Tensor], object]], x: Tensor, rounds: int, calls: int) -> list[float]:
-    """Median seconds of a call of each, in blocks by turns; `calls` at a time are made without waiting."""
-    seconds: list[list[float]] = [[] for _ in functions]
-    for _ in range(max(rounds // BLOCK, 1)):
-        for function, own in zip(functions, seconds, strict=True):
-            once(function, x, 1)
-            own.extend(once(function, x, calls) for _ in range(max(BLOCK // calls, 1)))
-    return [statistics.median(own) for own in seconds]
+def on_end(function: Callable[[Tensor], object], x: Tensor, calls: int) -> Callable[[], None]:
+    """So many calls, made without waiting and then waited for."""
 
+    def run() -> None:
+        for _ in range(calls):
+            function(x)
+        if x.is_cuda:
+            torch.cuda.synchronize()
 
-def once(function: Callable[[Tensor], object], x: Tensor, calls: int) -> float:
-    """Seconds of a call, of so many made on end."""
-    if x.is_cuda:
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        function(x)
-    if x.is_cuda:
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / calls
+    return run
 
 
 def memory(images: int) -> float:
