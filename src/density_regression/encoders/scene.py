@@ -66,8 +66,8 @@ class Patches(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Means (n, filters * 2) of images (n, c, h, w), a filter's two halves beside each other."""
         rows = F.relu(F.conv2d(_shrunk(x), self.weight, self.bias)).mean(3)
-        # Of an odd number of rows the middle one is in both. One sum for the two halves; adaptive pooling does the same,
-        # 50 times slower on a GPU.
+        # Of an odd number of rows the middle one is in both. One sum for the two halves; adaptive pooling does the
+        # same, 50 times slower on a GPU.
         half = -(-rows.shape[2] // 2)
         first = torch.arange(2, device=x.device)[:, None] * (rows.shape[2] - half)
         place = torch.arange(rows.shape[2], device=x.device) - first
