@@ -1,11 +1,12 @@
 """Where a depth model is unsure: at edges, and far away, against the rest of each image, beside its errors.
 
-    density-regression fit FOLDER --task depth --width 16 --epochs 16 --device cpu --out model/
+    density-regression fit FOLDER --task depth --out model/
     python benchmarks/edges.py model/ TEST_FOLDER [--json FILE]
 
-Edges are the tenth of an image's pixels in which depth is steepest, true or predicted; far is the tenth with the
-largest depth. Each figure is the median over images of a ratio of means, and the share of images in which that of the
-standard deviations is above one. At the same distance: within tenths of the predicted depth, weighted by their edges.
+Edges are the tenth of an image's pixels about which depth, true or predicted, differs most, within one pixel or four;
+far is the tenth with the largest depth. Each figure is the median over images of a ratio of means, and the share of
+images in which that of the standard deviations is above one. At the same distance: within tenths of the predicted
+depth, weighted by their edges.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from pathlib import Path
 import numpy as np
 from _timing import finish, machine
 from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter, minimum_filter
 
 from density_regression.datasets import DepthFolder
 from density_regression.depth import DepthRegressor
 
 Map = NDArray[np.float64]
 SHARE = 0.1
+NEAR = (1, 4)
+"""Pixels to each side of an edge that belong to it."""
 FEWEST = 10
 """Pixels on either side that a ratio of means needs."""
 
@@ -61,9 +65,19 @@ def main() -> None:
 
 def places(truth: Map, mean: Map, known: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
     """Which pixels count as edges of the true and of the predicted depth, and as far away."""
-    steepness = {"edges": truth, "edges of the prediction": mean}
-    values = {name: np.hypot(*np.gradient(depth)) for name, depth in steepness.items()} | {"far away": truth}
+    values = {"far away": truth}
+    for near in NEAR:
+        values[f"edges, within {near}"] = differing(truth, known, near)
+        values[f"edges of the prediction, within {near}"] = differing(mean, known, near)
     return {name: known & (value >= np.quantile(value[known], 1 - SHARE)) for name, value in values.items()}
+
+
+def differing(depth: Map, known: NDArray[np.bool_], near: int) -> Map:
+    """By how much the known depths differ within so many pixels of each."""
+    size = 2 * near + 1
+    highest = maximum_filter(np.where(known, depth, -np.inf), size)
+    lowest = minimum_filter(np.where(known, depth, np.inf), size)
+    return np.where(known, highest - lowest, 0.0)
 
 
 def ratio(values: Map, chosen: NDArray[np.bool_], known: NDArray[np.bool_]) -> float:
