@@ -34,9 +34,9 @@ class TestPatches:
         patches = Patches(filters=5)
         x = some_images(3, size=(height, 20))
         patches.fit(x)
-        small = x.unfold(2, 2, 2).unfold(3, 2, 2).mean((-1, -2))
-        cut = small.unfold(2, 3, 1).unfold(3, 3, 1)
-        values = torch.einsum("nchwij,fcij->nfhw", cut, patches.weight) + patches.bias[:, None, None]
+        small = x.unfold(2, 2, 2).unfold(3, 2, 2).mean((1, -1, -2))
+        cut = small.unfold(1, 3, 1).unfold(2, 3, 1)
+        values = torch.einsum("nhwij,fij->nfhw", cut, patches.weight[:, 0]) + patches.bias[:, None, None]
         # Halves of an odd number of rows, as a height of 18 leaves, share one.
         expected = F.adaptive_avg_pool2d(values.clamp_min(0), (2, 1)).flatten(1)
         torch.testing.assert_close(patches(x), expected)
@@ -45,13 +45,19 @@ class TestPatches:
         patches = Patches(filters=50)
         x = some_images(10)
         patches.fit(x)
-        values = F.conv2d(F.avg_pool2d(x, 2), patches.weight).movedim(1, 0).flatten(1)
+        values = F.conv2d(F.avg_pool2d(x.mean(1, keepdim=True), 2), patches.weight).movedim(1, 0).flatten(1)
         torch.testing.assert_close(values.std(1), torch.ones(50))
         assert (-patches.bias >= values.amin(1) - 1e-5).all()
         assert (-patches.bias <= values.amax(1) + 1e-5).all()
         # One begins in every fiftieth of the range.
         below = (values <= -patches.bias[:, None] + 1e-5).float().mean(1)
         assert (below.sort().values * 50).ceil().clamp_min(1).tolist() == list(range(1, 51))
+
+    def test_colours_count_for_nothing(self) -> None:
+        patches = Patches(filters=5)
+        x = some_images(3)
+        patches.fit(x)
+        torch.testing.assert_close(patches(x.flip(1)), patches(x))
 
     def test_seed(self) -> None:
         assert torch.equal(Patches(seed=1).weight, Patches(seed=1).weight)

@@ -24,17 +24,16 @@ CHANGE: Final = 0.04
 
 
 class Patches(nn.Module):
-    """The means of many random functions of an image's small patches, over its upper half and its lower.
+    """The means of many random functions of an image's small grey patches, over its upper half and its lower.
 
     Each function is relu(w . patch - b) with w drawn at random and b one of the values that w . patch takes on the
     images seen by `fit`. Patches overlap: who would change their means must then change every pixel for nine patches
     at once. Nothing here is trained for a task, so nothing is forgotten that the task did not need: two images with the
-    same means have nearly the same patches (a kernel mean embedding). Halves, because a street has its sky above.
+    same means have nearly the same patches (a kernel mean embedding). Grey, because a red sofa is no street; halves,
+    because a street has its sky above.
 
     Parameters
     ----------
-    channels : int
-        Of the images.
     filters : int
         Number of functions.
     seed : int
@@ -44,17 +43,17 @@ class Patches(nn.Module):
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, channels: int = 3, filters: int = 128, *, seed: int = 0) -> None:
+    def __init__(self, filters: int = 64, *, seed: int = 0) -> None:
         super().__init__()
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("weight", torch.randn(filters, channels, 3, 3, generator=generator))
+        self.register_buffer("weight", torch.randn(filters, 1, 3, 3, generator=generator))
         self.register_buffer("bias", torch.zeros(filters))
 
     @torch.no_grad()
     def fit(self, images: Tensor) -> None:
         """Scale the functions, and choose where each begins, by some images (n, c, h, w)."""
-        values = F.conv2d(_shrunk(images), self.weight).movedim(1, 0).flatten(1)
+        values = F.conv2d(_grey(images), self.weight).movedim(1, 0).flatten(1)
         spread = values.std(1).clamp_min(1e-6)
         self.weight /= spread[:, None, None, None]
         # One in each of as many parts of the range: drawn without regard to each other they would leave gaps.
@@ -65,7 +64,7 @@ class Patches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Means (n, filters * 2) of images (n, c, h, w), a filter's two halves beside each other."""
-        rows = F.relu(F.conv2d(_shrunk(x), self.weight, self.bias)).mean(3)
+        rows = F.relu(F.conv2d(_grey(x), self.weight, self.bias)).mean(3)
         # Of an odd number of rows the middle one is in both. One sum for the two halves; adaptive pooling does the
         # same, 50 times slower on a GPU.
         half = -(-rows.shape[2] // 2)
@@ -164,7 +163,8 @@ class WithScene(FittedModule):
             return log_density
 
 
-def _shrunk(x: Tensor) -> Tensor:
-    """Images at half their size, and no smaller than one patch."""
+def _grey(x: Tensor) -> Tensor:
+    """Images in shades of grey at half their size, and no smaller than one patch."""
+    x = x.mean(1, keepdim=True)
     below, right = (max(3 * SHRINK - side, 0) for side in x.shape[-2:])
     return F.avg_pool2d(F.pad(x, (0, right, 0, below), mode="replicate") if below or right else x, SHRINK)
