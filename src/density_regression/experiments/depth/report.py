@@ -28,7 +28,7 @@ ATTRIBUTION: Final = (
     "Rooms: NYU Depth v2 (Silberman et al., 2012). Streets: KITTI (Geiger et al., 2013), CC BY-NC-SA 3.0. First seed."
 )
 
-ATTACKS: Final = {"own": "the method's own loss", "common": "another network's loss, the same for all methods"}
+ATTACKS: Final = {"own": "the method's own loss", "common": "another network's loss, the same for all methods of a run"}
 SETS: Final = {
     "Test": ("test",),
     "Corrupted": tuple(f"own {epsilon}" for epsilon in EPSILONS),
