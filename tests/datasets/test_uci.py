@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from density_regression.datasets import UCI_NAMES, fetch, load_uci, standard_splits
+from density_regression.datasets import UCI_NAMES, fetch, load_uci, own_tables, random_splits, standard_splits
 
 VARIABLE = "DENSITY_REGRESSION_DATA"
 REAL_FOLDER = os.environ.get(VARIABLE)
@@ -131,6 +131,37 @@ def test_unknown_name(folder: Path) -> None:
         with pytest.raises(ValueError, match="known UCI table") as error:
             read("../yacht", folder)
         assert all(name in str(error.value) for name in UCI_NAMES)
+
+
+def test_tables_of_the_user(folder: Path) -> None:
+    (folder / "uci" / "sales.csv").write_text("\ufeffprice,sold\n1,2\n3,4.5\n", encoding="utf-8")
+    with gzip.open(folder / "uci" / "v1.2.csv.gz", "wt") as file:
+        file.write("a,b,c\n1,2,3\n")
+    (folder / "uci" / "notes.txt").touch()
+    assert own_tables(folder) == ("sales", "v1.2")
+    assert own_tables(folder / "elsewhere") == ()
+    table = load_uci("sales", folder)
+    assert table.feature_names == ("price",)
+    assert table.target_name == "sold"
+    assert table.y.tolist() == [2.0, 4.5]
+    assert load_uci("v1.2", folder).X.tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_missing_values_are_named(folder: Path, value: str) -> None:
+    (folder / "uci" / "sales.csv").write_text(f"price,size,sold\n1,{value},2\n3,4,5\n")
+    with pytest.raises(ValueError, match=r"sales\.csv has values that are missing or infinite, in size\."):
+        load_uci("sales", folder)
+
+
+@pytest.mark.parametrize(("rows", "test"), [(2, 1), (57, 5), (60, 6)])
+def test_random_splits(rows: int, test: int) -> None:
+    splits = random_splits(rows, count=3)
+    assert [len(own) for _, own in splits] == [test] * 3
+    for train, own in splits:
+        assert sorted([*train, *own]) == list(range(rows))
+    again = random_splits(rows, count=3)
+    assert all(np.array_equal(one[1], other[1]) for one, other in zip(splits, again, strict=True))
 
 
 @pytest.mark.parametrize("name", WITHOUT_SPLITS)

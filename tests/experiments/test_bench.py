@@ -353,6 +353,21 @@ def test_the_scale_is_what_held_out_rows_ask_for(cubic: Rows) -> None:
     assert nlls[1] < min(nlls[0], nlls[2])
 
 
+@pytest.mark.parametrize(("suite", "splits"), [("uci", 20), ("uci-shift", 4)])
+def test_a_table_of_the_user_is_run_where_it_is_asked_for(folder: str, tmp_path: Path, suite: str, splits: int) -> None:
+    X = np.random.default_rng(1).normal(size=(40, 2))
+    table = np.column_stack([X, X[:, 0]])
+    np.savetxt(Path(folder) / "uci" / "sales.csv", table, delimiter=",", header="a,b,sold", comments="")
+    assert "sales" not in SUITES[suite].datasets(folder)
+    assert len(SUITES[suite].splits("sales", folder)) == splits
+    work = Bench(suite, "paper", ["Gaussian"], ["sales"], 2, 1, folder)
+    records = run(work, tmp_path / "results.jsonl")
+    assert [record["dataset"] for record in records] == ["sales"] * 2
+    assert all("error" not in record for record in records)
+    train, tests = SUITES[suite].load("sales", SUITES[suite].splits("sales", folder)[0], folder)[:2]
+    assert len(train.y) + len(tests["test"].y) == 40
+
+
 def test_the_songs_are_run_if_they_are_there(folder: str) -> None:
     assert "year" not in SUITES["uci"].datasets(folder)
     (Path(folder) / "uci" / "year.csv.gz").touch()

@@ -14,6 +14,8 @@ __all__ = [
     "load_wine_shift",
     "make_cubic",
     "make_scenes",
+    "own_tables",
+    "random_splits",
     "read_depth",
     "read_image",
     "standard_splits",
@@ -27,7 +29,14 @@ from typing import TYPE_CHECKING, Any
 from density_regression.datasets.cubic import make_cubic
 from density_regression.datasets.shift import Rows, ShiftData, ShiftSplit, gap_splits, load_wine_shift, tail_splits
 from density_regression.datasets.stations import load_stations
-from density_regression.datasets.uci import UCI_NAMES, UCIDataset, load_uci, standard_splits
+from density_regression.datasets.uci import (
+    UCI_NAMES,
+    UCIDataset,
+    load_uci,
+    own_tables,
+    random_splits,
+    standard_splits,
+)
 from density_regression.datasets.weather import load_weather
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Where a data file lies: in the folder that the user names, or else in the cache, downloaded if need be."""
 
-__all__ = ["DATA_DIR_VARIABLE", "cache_folder", "find_file", "local_file", "sources"]
+__all__ = ["DATA_DIR_VARIABLE", "cache_folder", "find_file", "local_file", "named_folder", "sources"]
 
 import functools
 import json
@@ -40,7 +40,7 @@ def find_file(relative: str, data_dir: PathLike | None = None) -> Path:
         f"pass data_dir= (--data-dir on the command line), or set the environment variable {DATA_DIR_VARIABLE}, "
         f"to a folder that holds {relative}"
     )
-    folder = _named_folder(data_dir)
+    folder = named_folder(data_dir)
     if folder is not None:
         raise FileNotFoundError(f"There is no file {folder / relative}: {remedy}.")
     if relative not in sources():
@@ -55,7 +55,7 @@ def find_file(relative: str, data_dir: PathLike | None = None) -> Path:
 
 def local_file(relative: str, data_dir: PathLike | None = None) -> Path | None:
     """Path of a data file in the folder that is named, else in the cache; None if it is not there."""
-    path = (_named_folder(data_dir) or cache_folder()) / relative
+    path = (named_folder(data_dir) or cache_folder()) / relative
     return path if path.is_file() else None
 
 
@@ -72,6 +72,7 @@ def sources() -> dict[str, Source]:
     return known
 
 
-def _named_folder(data_dir: PathLike | None) -> Path | None:
+def named_folder(data_dir: PathLike | None) -> Path | None:
+    """The folder that the user names, by an argument or by the environment; None if there is none."""
     folder = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
     return Path(folder).expanduser() if folder else None

@@ -1,17 +1,18 @@
-"""The UCI regression tables and their standard train/test splits."""
+"""The UCI regression tables and their standard train/test splits; and tables of your own beside them."""
 
-__all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "standard_splits"]
+__all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "own_tables", "random_splits", "standard_splits"]
 
 import gzip
 import os
 import zipfile
 import zlib
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from density_regression.datasets.fetch import find_file
+from density_regression.datasets.fetch import find_file, named_folder
 
 _WITH_SPLITS = (
     "boston",
@@ -47,8 +48,8 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     Parameters
     ----------
     name : str
-        One of ``UCI_NAMES``. ``"year"`` is YearPredictionMSD, its year moved to the last column, and
-        ``"year_partial_90feat"`` a sample of it (1,176 rows).
+        One of ``UCI_NAMES``, or of `own_tables`. ``"year"`` is YearPredictionMSD, its year moved to the last column,
+        and ``"year_partial_90feat"`` a sample of it (1,176 rows).
     data_dir : path, optional
         Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last. If omitted,
         the environment variable ``DENSITY_REGRESSION_DATA`` names it; without either, the table is downloaded
@@ -67,10 +68,15 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     FileNotFoundError
         If the file is not in the folder, or no folder is given and it cannot be downloaded.
     """
-    _check_name(name, UCI_NAMES, "is not a known UCI table")
-    path = find_file(f"uci/{name}.csv.gz", data_dir)
+    own = _own_files(data_dir)
+    _check_name(name, (*UCI_NAMES, *own), "is neither a known UCI table nor one in the folder")
+    path = own.get(name) or find_file(f"uci/{name}.csv.gz", data_dir)
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8-sig") as file
+        ):
             header = file.readline().strip().split(",")
             table = np.loadtxt(file, delimiter=",", dtype=np.float64, ndmin=2)
     except (OSError, EOFError, ValueError, zlib.error) as error:
@@ -80,7 +86,23 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
             f"{path} must have a header that names each column, at least two: "
             f"got {len(header)} names and rows of {table.shape[1]} values."
         )
+    missing = [column for column, values in zip(header, table.T, strict=True) if not np.isfinite(values).all()]
+    if missing:
+        raise ValueError(f"{path} has values that are missing or infinite, in {', '.join(missing)}.")
     return UCIDataset(table[:, :-1], table[:, -1], tuple(header[:-1]), header[-1])
+
+
+def own_tables(data_dir: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
+    """Names of tables that are not UCI's but the user's own: ``uci/NAME.csv``, or ``.csv.gz``, in a data folder."""
+    return tuple(_own_files(data_dir))
+
+
+def random_splits(rows: int, count: int = 20, random_state: int = 0) -> list[Split]:
+    """Divide the rows of a table at random, nine to one, as the standard splits are; `count` times."""
+    rng = np.random.default_rng(random_state)
+    test = max(rows // 10, 1)
+    orders = [rng.permutation(rows) for _ in range(count)]
+    return [(np.sort(order[test:]), np.sort(order[:test])) for order in orders]
 
 
 def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Split]:
@@ -122,6 +144,13 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
     if count == 0 or set(arrays) != {f"{part}_{i}" for i in range(count) for part in ("train", "test")}:
         raise ValueError(f"{path} must hold train_0, test_0, train_1, test_1 and so on, got {sorted(arrays)}.")
     return [(arrays[f"train_{i}"].astype(np.intp), arrays[f"test_{i}"].astype(np.intp)) for i in range(count)]
+
+
+def _own_files(data_dir: str | os.PathLike[str] | None) -> dict[str, Path]:
+    folder = named_folder(data_dir)
+    files = sorted((folder / "uci").glob("*.csv*")) if folder is not None else []
+    found = {file.name.partition(".csv")[0]: file for file in files if file.name.endswith((".csv", ".csv.gz"))}
+    return {name: file for name, file in found.items() if name not in UCI_NAMES}
 
 
 def _check_name(name: str, known: tuple[str, ...], complaint: str) -> None:

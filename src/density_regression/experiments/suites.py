@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from density_regression.datasets import (
     UCI_NAMES,
@@ -20,6 +21,8 @@ from density_regression.datasets import (
     load_weather,
     load_wine_shift,
     make_cubic,
+    own_tables,
+    random_splits,
     standard_splits,
     tail_splits,
 )
@@ -28,6 +31,7 @@ from density_regression.datasets.fetch import local_file
 __all__ = ["SUITES", "Suite", "Task", "chosen"]
 
 Folder = str | Path | None
+Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 class Task(NamedTuple):
@@ -123,7 +127,7 @@ class Cubic(Seeds):
 
 
 class UCI(Suite):
-    """The UCI tables with their standard splits."""
+    """The UCI tables with their standard splits; and the user's own, divided as often at random."""
 
     NAMES: Final = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine_red", "yacht")
     FEWER: Final = {"kin8nm": 5, "naval": 5, "power": 5, "protein": 2}
@@ -133,21 +137,21 @@ class UCI(Suite):
         return self.NAMES if local_file("uci/year.csv.gz", data_dir) is None else self.known(data_dir)
 
     def known(self, data_dir: Folder) -> tuple[str, ...]:
-        """The nine, and the songs."""
-        return (*self.NAMES, "year")
+        """The nine, the songs, and those of the user."""
+        return (*self.NAMES, "year", *own_tables(data_dir))
 
     def splits(self, dataset: str, data_dir: Folder) -> list[str]:
-        """Standard splits by number."""
-        return [str(number) for number in range(len(_standard_splits(dataset, data_dir)))]
+        """Splits by number."""
+        return [str(number) for number in range(len(_splits(dataset, data_dir)))]
 
     def usual(self, dataset: str) -> int | None:
         """All of the small sets, a few of the large ones."""
         return self.FEWER.get(dataset)
 
     def load(self, dataset: str, split: str, data_dir: Folder) -> Task:
-        """Rows of a standard split."""
+        """Rows of a split."""
         X, y, *_ = _uci(dataset, data_dir)
-        train, test = _standard_splits(dataset, data_dir)[int(split)]
+        train, test = _splits(dataset, data_dir)[int(split)]
         return Task(Rows(X[train], y[train]), {"test": Rows(X[test], y[test])})
 
 
@@ -161,8 +165,8 @@ class UCIShift(Suite):
         return self.NAMES
 
     def known(self, data_dir: Folder) -> tuple[str, ...]:
-        """Every UCI table."""
-        return UCI_NAMES
+        """Every UCI table, and those of the user."""
+        return (*UCI_NAMES, *own_tables(data_dir))
 
     def splits(self, dataset: str, data_dir: Folder) -> list[str]:
         """Gap and tail of each feature, as "gap:FEATURE"."""
@@ -185,7 +189,7 @@ class Wine(Suite):
 
     def splits(self, dataset: str, data_dir: Folder) -> list[str]:
         """Standard splits of the red wines by number."""
-        return [str(number) for number in range(len(_standard_splits("wine_red", data_dir)))]
+        return [str(number) for number in range(len(_splits("wine_red", data_dir)))]
 
     def load(self, dataset: str, split: str, data_dir: Folder) -> Task:
         """Red wines of a standard split, and all white wines."""
@@ -233,9 +237,15 @@ SUITES: Final[dict[str, Suite]] = {
 
 # A worker reads each file once, whatever the number of its fits.
 _uci = lru_cache(maxsize=2)(load_uci)
-_standard_splits = lru_cache(maxsize=16)(standard_splits)
 _weather = lru_cache(maxsize=1)(load_weather)
 _stations = lru_cache(maxsize=1)(load_stations)
+
+
+@lru_cache(maxsize=16)
+def _splits(dataset: str, data_dir: Folder) -> list[Split]:
+    if dataset in own_tables(data_dir):
+        return random_splits(len(_uci(dataset, data_dir).y))
+    return standard_splits(dataset, data_dir)
 
 
 @lru_cache(maxsize=16)
