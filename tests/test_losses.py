@@ -28,6 +28,12 @@ def test_gradient_by_differences() -> None:
     assert torch.autograd.gradcheck(lambda mean, log_std: gaussian_losses(Moments(mean, log_std), y), inputs)
 
 
+def test_second_derivatives() -> None:
+    inputs = [some(4, 2, seed=seed).requires_grad_() for seed in (0, 1)]
+    y = some(4, 2, seed=2)
+    assert torch.autograd.gradgradcheck(lambda mean, log_std: gaussian_losses(Moments(mean, log_std), y), inputs)
+
+
 def test_members_at_once() -> None:
     """With leading axes, and under vmap, where there is no such gradient."""
     mean, log_std, y = (some(5, 7, 1, seed=seed) for seed in range(3))

@@ -5,7 +5,11 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-from density_regression import DensityRegression
+from density_regression import DensityRegression, TrainingOptions, fit_density_regression
+from density_regression.baselines import EnsembleNetwork, GaussianNetwork, fit_baseline
+from density_regression.baselines.deterministic import DeterministicNetwork
+from density_regression.baselines.due import DUENetwork
+from density_regression.baselines.sngp import SNGPNetwork
 from density_regression.encoders import MLP, feature_width
 from density_regression.training import cache_features, fit_density, refit_head
 
@@ -129,6 +133,45 @@ def test_bad_arguments_are_named(arguments, message):
 def test_wrong_width_is_said(width):
     with pytest.raises(ValueError, match="Set features= to its width"):
         DensityRegression(nn.Identity(), 3)(torch.zeros(5, width))
+
+
+class OtherPrecision(nn.Module):
+    """An encoder whose features are in a precision of their own."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.linear = nn.Linear(2, 5).to(dtype)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x.to(self.linear.weight.dtype)))
+
+
+NETWORKS = {
+    "ours": DensityRegression,
+    "deterministic": DeterministicNetwork,
+    "gaussian": GaussianNetwork,
+    "ensemble": lambda encoder, features: EnsembleNetwork([GaussianNetwork(encoder, features)]),
+    "SNGP": SNGPNetwork,
+    "DUE": DUENetwork,
+}
+
+
+@pytest.mark.parametrize("build", NETWORKS.values(), ids=NETWORKS.keys())
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_an_encoder_may_have_another_precision(build, dtype):
+    model = build(OtherPrecision(dtype), 5)
+    generator = torch.Generator().manual_seed(0)
+    rows = (torch.randn(60, 2, generator=generator), torch.randn(60, 1, generator=generator))
+    fit = fit_density_regression if isinstance(model, DensityRegression) else fit_baseline
+    fit(model, [rows], [rows], options=TrainingOptions(epochs=2), verbose=False)
+    law = model(rows[0])
+    assert law.mean.isfinite().all()
+    assert law.stddev.isfinite().all()
+
+
+def test_a_model_in_double_precision_stays_in_it():
+    model = DensityRegression(nn.Linear(2, 3), 3).double()
+    assert model.encode(torch.zeros(4, 2, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_feature_width_leaves_the_encoder_as_it_was():

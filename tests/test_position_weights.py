@@ -9,12 +9,17 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from density_regression import DensityRegression, TrainingOptions, fit_density_regression
 from density_regression._progress import StepProgress
-from density_regression.baselines.base import Rival
+from density_regression.baselines.base import Rival, fit_baseline
+from density_regression.baselines.bayesian import BayesianNetwork
+from density_regression.baselines.deterministic import DeterministicNetwork
 from density_regression.baselines.drawn import FEW
 from density_regression.baselines.dropout import DropoutNetwork
+from density_regression.baselines.due import DUENetwork
 from density_regression.baselines.ensemble import EnsembleNetwork
 from density_regression.baselines.gaussian import GaussianNetwork
+from density_regression.baselines.sngp import SNGPNetwork
 from density_regression.head import Moments
+from density_regression.loop import TensorBatches
 from density_regression.network import position_weights
 from density_regression.training import _NegativeLogLikelihood, cache_features
 
@@ -181,9 +186,76 @@ def test_targets_without_weight_change_no_step() -> None:
             yield x, torch.where(weight[:, None] > 0, y, self.filler), weight
 
     states = []
-    for filler in (0.0, 7.0):
+    for filler in (0.0, 7.0, torch.nan):
         torch.manual_seed(0)
         model = DensityRegression(conv(), 4)
         fit_density_regression(model, Batches(filler), Batches(filler), options=TrainingOptions(epochs=3))
         states.append(model.state_dict())
-    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    for other in states[1:]:
+        assert all(torch.equal(value, other[name]) for name, value in states[0].items())
+
+
+class _Pixelwise(nn.Module):
+    """Features of every pixel, by a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x.movedim(1, -1))).movedim(-1, 1)
+
+
+def test_a_bayesian_network_counts_positions_with_weight() -> None:
+    weight = torch.zeros(40, 5, 6)
+    weight.view(-1)[:601] = 1.0
+    model = BayesianNetwork(_Pixelwise(), 4, targets=2)
+    x, y = torch.rand(40, 3, 5, 6), torch.rand(40, 2, 5, 6)
+    for given, expected in ((weight, 601), (torch.ones(40), 40 * 30), (torch.arange(40.0), 39 * 30)):
+        model.begin(DataLoader(TensorDataset(x, y, given), batch_size=8))
+        assert model.observations == 2 * expected
+
+
+TRAINED: dict[str, Callable[[], Rival]] = {
+    "deterministic": lambda: DeterministicNetwork(conv(), 4),
+    "gaussian": lambda: GaussianNetwork(conv(), 4),
+    "ensemble": ensemble,
+    "bayesian": lambda: BayesianNetwork(_Pixelwise(), 4),
+    "SNGP": lambda: SNGPNetwork(conv(), 4, random_features=32),
+    "DUE": lambda: DUENetwork(conv(), 4, n_inducing=5),
+}
+
+
+@pytest.mark.parametrize("network", TRAINED.values(), ids=TRAINED.keys())
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_missing_targets_may_be_anything(network: Callable[[], Rival], in_memory: bool) -> None:
+    x, y, weight = some_images()
+    # A batch without any target among them.
+    weight[:2] = 0
+    predictions = []
+    for filler in (0.0, torch.nan):
+        torch.manual_seed(0)
+        model = network()
+        rows = (x, torch.where(weight[:, None] > 0, y, filler), weight)
+        batches = TensorBatches(*rows, 2) if in_memory else DataLoader(TensorDataset(*rows), batch_size=2)
+        fit_baseline(model, batches, batches, options=TrainingOptions(epochs=2), verbose=False)
+        predictions.append(model.moments(x))
+    for part, other in zip(*predictions, strict=True):
+        assert part.isfinite().all()
+        assert torch.equal(part, other)
+
+
+@pytest.mark.parametrize("network", [TRAINED["SNGP"], TRAINED["DUE"]], ids=["SNGP", "DUE"])
+def test_a_gaussian_process_weighs_positions(network: Callable[[], SNGPNetwork | DUENetwork]) -> None:
+    x, y, weight = some_images()
+    model = network()
+    model.begin(DataLoader(TensorDataset(x, y, weight), batch_size=4))
+    assert model.total_weight == pytest.approx(weight.sum().item())
+
+
+def test_an_ensemble_with_weights_in_training_alone() -> None:
+    x, y, weight = some_images()
+    model = ensemble()
+    train, held_out = DataLoader(TensorDataset(x, y, weight), 2), DataLoader(TensorDataset(x, y), 6)
+    history = model.fit(train, held_out, TrainingOptions(epochs=10, learning_rate=0.02), StepProgress(visible=False))
+    assert history[-1] < history[0]

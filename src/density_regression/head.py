@@ -56,12 +56,15 @@ class _GaussianLosses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, log_std: Tensor, y: Tensor) -> Tensor:
         losses, residual, inverse = _losses(mean, log_std, y)
-        ctx.save_for_backward(residual, inverse)
+        ctx.save_for_backward(residual, inverse, mean, log_std, y)
         return losses
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        residual, inverse = ctx.saved_tensors
+        residual, inverse, *inputs = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # Somebody wants a second derivative, of which what was saved knows nothing.
+            _, residual, inverse = _losses(*inputs)
         each = (gradients[0] / residual.shape[-1]).unsqueeze(-1)
         by_residual = each * residual
         return -by_residual * inverse, each - by_residual * residual, None
@@ -156,8 +159,10 @@ class Head(nn.Module, ABC):
     def calibrate(self, z: Tensor, y: Tensor, log_density: Tensor | None, weight: Tensor) -> None:
         """Move the offset to its most likely value on held-out rows.
 
-        One pseudo-row at the present scale keeps a handful of held-out rows from promising no variance at all.
+        One pseudo-row at the present scale, of their mean weight, keeps a handful of held-out rows from promising no
+        variance at all.
         """
+        weight = weight / weight.mean()
         mean, log_std = self(z, log_density)
         # In logs: with the density taken literally, squared ratios overflow.
         log_squared = 2.0 * ((y - mean).abs().clamp_min(1e-30).log() - log_std)
@@ -169,7 +174,10 @@ class Head(nn.Module, ABC):
     def start(self, z: Tensor, y: Tensor, weight: Tensor) -> None:
         """Begin at the ridge regression of `y` (n, k) on `z` (n, D), with one variance for all rows."""
         self.release()
-        design = torch.cat([self._own(z), torch.ones_like(z[:, :1])], 1).double()
+        z = self._own(z).double()
+        # About their mean: features a thousand deviations from zero would be shrunk for their place alone.
+        center = weight.double() @ z / weight.sum()
+        design = torch.cat([z - center, torch.ones_like(z[:, :1])], 1)
         weighted = design * weight[:, None].double()
         gram = weighted.T @ design
         ridge = 1e-4 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
@@ -178,6 +186,7 @@ class Head(nn.Module, ABC):
         residual = y.double() - design @ coefficients
         variance = (weight.double() @ residual.square()) / weight.sum()
         s = -(2 * variance.clamp_min(1e-8)).log()
+        coefficients[-1] -= center @ coefficients[:-1]
         location = self._location(coefficients, s).to(self.linear.weight)
         self.linear.weight.zero_()
         self.linear.weight[: self.targets] = location[:-1].T

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -112,7 +112,7 @@ class TensorBatches:
 
     Indexing whole tensors is several times faster than a `DataLoader` over rows. With a list of M generators each
     batch holds M of them, one for each member of an ensemble: x (M, batch, ...), y (M, batch, ...), weight (M, batch).
-    Members may also have a table each, see `side_by_side`.
+    Members may also have a table each, see `side_by_side`. Targets without weight may be anything, NaN as well.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class TensorBatches:
         batch_size: int,
         generator: torch.Generator | Sequence[torch.Generator] | None = None,
     ) -> None:
-        self.rows = (x, y, weight)
+        self.rows = (x, y if weight.all() else _without_missing(y, weight), weight)
         self.batch_size = batch_size
         self._length = len(x)
         self._batches = max(math.ceil(len(x) / batch_size), 1)
@@ -160,6 +160,16 @@ class TensorBatches:
             return self
         index = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:rows].sort().values.to(x.device)
         return TensorBatches(x[index], y[index], weight[index], self.batch_size)
+
+    def mean_weight(self) -> Tensor | None:
+        """Mean weight of the rows, (), or of those of each member, (M,); None where all weigh the same."""
+        weight = self.rows[2].double()
+        if (weight == weight.flatten()[:1]).all():
+            return None
+        if self._begins is None:
+            return weight.mean()
+        of_tables = weight.flatten().view(-1, self._length * weight.shape[1:].numel()).mean(1)
+        return of_tables[self._begins[:, 0] // self._length]
 
     def rewind(self) -> None:
         """Begin the sequence of shuffles anew."""
@@ -203,7 +213,9 @@ def optimise(
         members returns M losses, and every tensor it holds begins with M: each member is then clipped, stopped and
         kept on its own, as if it were trained alone.
     train : iterable of batches
-        Iterated once each epoch.
+        Iterated once each epoch. Of `TensorBatches` the mean loss by weight over all rows is minimised. Of other
+        batches nobody knows beforehand what they weigh: each counts as much as any other, and weights tell the rows
+        within it apart.
     held_out : iterable of batches, optional
         Says which weights are best; without it, the training loss does.
     options : TrainingOptions
@@ -255,6 +267,8 @@ def _optimise(
     trained = [parameter for parameter in weights.parameters() if parameter.requires_grad]
     history: list[Tensor] = []
     best = _Best(options.patience)
+    read = _reader(train)
+    mean_weight = train.mean_weight() if isinstance(train, TensorBatches) else None
     average = _Average(weights, options.average * _length(train))
     progress.step(name, options.epochs)
     step = 0
@@ -264,15 +278,16 @@ def _optimise(
         for batch in train:
             for group in optimizer.param_groups:
                 group["lr"] = 0.5 * options.learning_rate * (1.0 + math.cos(math.pi * step / steps))
-            x, y, weight = on_device(batch, fabric.device)
+            x, y, weight = read(batch, fabric.device)
             if options.smoothness > 0:
                 x = x.detach().requires_grad_()
-            loss = objective(x, y, weight)
+            loss = _share(objective(x, y, weight), weight, mean_weight)
             for parameter in trained:
                 parameter.grad = None
             fabric.backward(loss.sum())
             if options.smoothness > 0:
-                fabric.backward(MOVED * objective(_uphill(x, options.smoothness), y, weight).sum())
+                moved = objective(_uphill(x, options.smoothness), y, weight)
+                fabric.backward(MOVED * _share(moved, weight, mean_weight).sum())
             fabric.unscale(optimizer)
             _clip(trained, options.gradient_clip, members=loss.ndim > 0)
             optimizer.step()
@@ -375,6 +390,19 @@ class _Best:
         return self._state
 
 
+def _share(loss: Tensor, weight: Tensor, mean_weight: Tensor | None) -> Tensor:
+    """The mean loss of a batch, () or (M,), as its share in that of all rows: light batches count less."""
+    if mean_weight is None:
+        return loss
+    return loss * (_of_each(weight, loss).mean(-1) / mean_weight.to(weight))
+
+
+def _of_each(weight: Tensor, loss: Tensor) -> Tensor:
+    """Weights (n,) of a batch, or (M, n) where an ensemble's `loss` (M,) is of M batches and not of a shared one."""
+    each = loss.ndim > 0 and weight.ndim > 1 and len(weight) == len(loss)
+    return weight.flatten(1) if each else weight.flatten()
+
+
 @torch.no_grad()
 def _uphill(x: Tensor, most: float) -> Tensor:
     """Inputs (n, ...) with a gradient, moved along its signs; each row as far as chance has it, up to `most`."""
@@ -403,12 +431,11 @@ def _clip(parameters: list[nn.Parameter], largest: float, *, members: bool) -> N
 def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> Tensor:
     objective.eval()
     total, count = torch.zeros((), device=device), torch.zeros((), device=device)
+    read = _reader(batches)
     for batch in batches:
-        x, y, weight = on_device(batch, device)
+        x, y, weight = read(batch, device)
         loss = objective(x, y, weight)
-        # A loss for each member of an ensemble: its batch may be shared, or one of M.
-        each = loss.ndim > 0 and weight.ndim > 1 and len(weight) == len(loss)
-        rows = weight.flatten(1).sum(1) if each else weight.sum()
+        rows = _of_each(weight, loss).sum(-1)
         total = total + loss * rows
         count = count + rows
     if not (count > 0).all():
@@ -417,11 +444,35 @@ def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> T
 
 
 def on_device(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """A batch on the device, with weights of one if it came without."""
+    """A batch on the device, with weights of one if it came without, and zeros for targets without weight."""
+    x, y, weight = _moved(batch, device)
+    return x, y if len(batch) == 2 else _without_missing(y, weight), weight
+
+
+def _moved(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     x, y, *rest = batch
     weight = rest[0] if rest else torch.ones(len(x))
     dtype = y.dtype if y.is_floating_point() else torch.get_default_dtype()
+    # Half precision cannot hold the sum of the weights of a few images.
+    dtype = torch.promote_types(dtype, torch.float32)
     return x.to(device), y.to(device, dtype), weight.to(device, dtype)
+
+
+def _reader(batches: Batches) -> Callable[[tuple[Tensor, ...], torch.device], tuple[Tensor, Tensor, Tensor]]:
+    """What brings these batches to a device; those from memory have no targets to be replaced, and save the time."""
+    return _moved if isinstance(batches, TensorBatches) else on_device
+
+
+def _without_missing(y: Tensor, weight: Tensor) -> Tensor:
+    """Targets (batch, k, ...) with zeros where the weight, (batch,) or (batch, ...), is none.
+
+    They may be NaN, which no weight of zero takes out of a sum, nor out of a gradient.
+    """
+    expected = (len(y), *y.shape[2:])
+    if y.ndim < 2 or weight.shape not in (expected[:1], expected):
+        # The network will say what it expects.
+        return y
+    return y.where(weight.reshape(len(y), 1, *(weight.shape[1:] or [1] * (y.ndim - 2))) != 0, 0.0)
 
 
 def _length(batches: Batches) -> int:

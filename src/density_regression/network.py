@@ -92,7 +92,15 @@ class Network(Predictor):
                 f"The encoder returned shape {tuple(z.shape)}; expected (batch, {self.features}) or "
                 f"(batch, {self.features}, ...). Set features= to its width."
             )
-        return tame(z)
+        z = tame(z)
+        return z if z.dtype == torch.float32 else self._readable(z)
+
+    def _readable(self, z: Tensor) -> Tensor:
+        """Features of an encoder in another precision than what reads them, in single precision."""
+        if z.dtype == torch.bfloat16 and torch.is_autocast_enabled(z.device.type):
+            return z
+        own = {part.dtype for name, part in self.named_parameters() if not name.startswith("encoder.")}
+        return z if z.dtype in own else z.float()
 
     def flat(self, x: Tensor, y: Tensor, weight: Tensor) -> Features:
         """Features, targets and weights of a batch, one row for every position."""

@@ -170,7 +170,8 @@ class MappedLoss(StackedLoss):
 
 def can_train(together: nn.Module, batches: Batches) -> bool:
     """Whether a stacked loss can be computed and differentiated, which a batch is tried for."""
-    batch = next(iter(batches), None)
+    with torch.random.fork_rng():
+        batch = next(iter(batches), None)
     if batch is None:
         return True
     if len(batch) > 2 and batch[2].ndim > 1 and batch[2].shape[:2] != batch[1].shape[:2]:

@@ -79,7 +79,9 @@ def fit_density_regression(
         Trained in place.
     train : iterable of batches
         (x, y) or (x, y, weight), with y of the shape the model predicts: (batch, k) or (batch, k, ...), and weight
-        (batch,). A `torch.utils.data.DataLoader` will do. Give targets of about unit scale.
+        (batch,), or (batch, ...) for single positions; where it is zero, targets may be NaN. Weights count across
+        batches for `TensorBatches`, elsewhere within each batch. A `torch.utils.data.DataLoader` will do. Give
+        targets of about unit scale.
     held_out : iterable of batches, optional
         Rows for early stopping, for the density's choices and levels, and for the offset of step 3. Without them
         training rows serve, and the model will be too sure of itself.
@@ -131,7 +133,7 @@ def fit_density_regression(
         with timed(report, "fit_density"):
             if done < 2:
                 progress.step("2/3 density", 1)
-                fit_density(model, features, held, seed=options.seed)
+                fit_density(model, features, None if _same_rows(seen, held_out) else held, seed=options.seed)
                 progress.advance()
                 checkpoints.save(2, model.state_dict())
         with timed(report, "refit_head"):
@@ -172,7 +174,7 @@ def fit_density_regressions_together(
         own.rewind()
         features, held_features = cache_features(model, own), cache_features(model, held)
         with timed(report, "fit_density"):
-            fit_density(model, features, held_features, seed=seed)
+            fit_density(model, features, None if _same_rows(own, held) else held_features, seed=seed)
         with timed(report, "refit_head"):
             refit_head(model, features, held_features, rounds=REFIT_ROUNDS * refit)
     return [TrainingReport(report.shared(len(models)).seconds, own) for own in losses]
@@ -195,11 +197,16 @@ def pretrain(
     return history
 
 
-def fit_density(model: DensityRegression, train: Features, held_out: Features, *, seed: int = 0) -> None:
-    """Step 2: the density of the features, and the levels of its tempering; encoder and head stay as they are."""
+def fit_density(model: DensityRegression, train: Features, held_out: Features | None, *, seed: int = 0) -> None:
+    """Step 2: the density of the features, and the levels of its tempering; encoder and head stay as they are.
+
+    Without held-out rows a fifth of the others is set aside: a density is highest at the very rows it was fitted to.
+    """
     if model.density is None:
         return
     generator = torch.Generator().manual_seed(seed)
+    if held_out is None:
+        train, held_out = _set_aside(train, generator)
     model.density.fit(train.z, train.weight, held_out=held_out.z, generator=generator)
     with torch.no_grad():
         levels = model.density.log_prob(held_out.z)
@@ -382,6 +389,22 @@ def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
     head.calibrate(held.features.z, held.features.y, held.log_density, held.features.weight)
     loss = held.loss(head).item()
     return head, loss if math.isfinite(loss) else math.inf
+
+
+def _same_rows(train: Batches, held_out: Batches | None) -> bool:
+    """Whether no rows are held out, and those of training serve in their place."""
+    if isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches):
+        return held_out.rows[0] is train.rows[0]
+    return held_out is None or held_out is train
+
+
+def _set_aside(rows: Features, generator: torch.Generator) -> tuple[Features, Features]:
+    """Four fifths of the rows, at random, and the rest."""
+    if len(rows.z) < 2:
+        return rows, rows
+    order = torch.randperm(len(rows.z), generator=generator).to(rows.z.device)
+    aside = max(len(order) // 5, 1)
+    return Features(*(part[order[aside:]] for part in rows)), Features(*(part[order[:aside]] for part in rows))
 
 
 def _smallest(kept: list[Features], keys: list[Tensor], limit: int) -> tuple[list[Features], list[Tensor]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from density_regression import MLP, TrainingOptions
 from density_regression.baselines import (
@@ -102,6 +103,27 @@ def test_members_are_those_of_separate_fits(
     for expected, got in zip(alone, ensemble.members, strict=True):
         for name, value in expected.state_dict().items():
             torch.testing.assert_close(got.state_dict()[name], value, rtol=0, atol=1e-8)
+
+
+def test_each_member_moves_inputs_by_its_own_loss() -> None:
+    """Also where a batch is shared: the first member is trained as if there were no others."""
+    options = TrainingOptions(epochs=3, smoothness=0.3)
+    ensemble, alone = EnsembleNetwork([drawn("mlp", seed) for seed in range(3)]), drawn("mlp", 0)
+    for model in (ensemble, alone):
+        torch.manual_seed(0)
+        fit_baseline(model, [rows()], options=options, verbose=False)
+    for name, value in alone.state_dict().items():
+        torch.testing.assert_close(ensemble.members[0].state_dict()[name], value)
+
+
+def test_a_trial_draws_nothing() -> None:
+    """Whether members can be trained together is tried with a batch, of a loader that shuffles."""
+    loader = DataLoader(TensorDataset(*rows()), batch_size=30, shuffle=True)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    options = TrainingOptions(epochs=0)
+    fit_baseline(EnsembleNetwork([drawn("mlp", 0)]), loader, [rows()], options=options, verbose=False)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

@@ -208,6 +208,12 @@ def test_every_name_builds_a_density() -> None:
         assert (density.variance, density.max_dims, density.max_rows) == (0.9, 2, 50)
 
 
+def test_some_rows_are_needed() -> None:
+    for build in DENSITIES.values():
+        with pytest.raises(ValueError, match="max_rows must be at least 1, got 0"):
+            build(max_rows=0)
+
+
 @pytest.mark.parametrize("name", ["gaussian", "mixture", "kernel"])
 def test_log_prob_of_features_that_are_no_numbers_is_a_number(name):
     density = DENSITIES[name]().fit(torch.randn(50, 3, generator=torch.Generator().manual_seed(0)))

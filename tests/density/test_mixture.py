@@ -143,6 +143,8 @@ def test_few_rows_take_few_components() -> None:
 def test_bad_number_of_components_is_named() -> None:
     with pytest.raises(ValueError, match="components"):
         MixtureDensity(0)
+    with pytest.raises(ValueError, match="max_components must be at least 1, got 0"):
+        MixtureDensity(max_components=0)
 
 
 def test_tight_clusters_are_not_blurred_and_others_are_not_torn() -> None:

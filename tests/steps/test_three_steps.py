@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,15 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import chisquare
 from torch import nn
 
-from density_regression import DensityRegression, TrainingOptions, fit_density_regression, training
+from density_regression import (
+    DensityRegression,
+    DensityRegressor,
+    KernelDensity,
+    TrainingOptions,
+    fit_density_regression,
+    fit_together,
+    training,
+)
 from density_regression.density import Density
 from density_regression.head import HEADS, Head
 from density_regression.training import cache_features, fit_density, pretrain, refit_head
@@ -20,6 +29,7 @@ from steps.helpers import (
     assert_equal,
     batches,
     features,
+    finite,
     generator,
     head_nll,
     network,
@@ -83,6 +93,31 @@ def test_step_one_knows_nothing_of_the_density() -> None:
     assert pretrain(again, batches(*wave()), held_out, options) == pretrain(plain, batches(*wave()), held_out, options)
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_without_held_out_rows_some_are_set_aside_for_the_density(together: bool) -> None:
+    """Kernels at the very rows that choose their bandwidth would be as narrow as can be."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = X[:, 0] + 0.3 * rng.normal(size=200)
+    settings: dict[str, Any] = {"epochs": 10, "hidden": (20,), "density": KernelDensity(max_points=500)}
+    fitted = [DensityRegressor(validation_fraction=0, random_state=seed, **settings) for seed in range(2)]
+    if together:
+        fit_together(fitted, [(X, y), (X, y)])
+    else:
+        fitted[0].fit(X, y)
+    density = fitted[0].model_.density
+    assert isinstance(density, KernelDensity)
+    assert len(density.points) == 160
+    assert density.width > 0.05
+    assert np.median(fitted[0].predict(X, return_std=True)[1]) < 1.0
+
+
+def test_a_single_row_is_all_there_is() -> None:
+    model, rows = on_features(density="gaussian"), features(1)
+    fit_density(model, rows, None)
+    assert finite(model)
+
+
 # -- the head's offset ------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +136,7 @@ def test_the_offset_leaves_the_mean(head: str, targets: int) -> None:
 @pytest.mark.parametrize("with_density", [False, True])
 @pytest.mark.parametrize("n", [3, 40])
 def test_the_offset_is_the_most_likely_one(n: int, with_density: bool, weighted: bool) -> None:
-    """Against a minimiser that knows only the likelihood: held-out rows and one more at the present scale."""
+    """Against a minimiser that knows only the likelihood: held-out rows, and one more of their mean weight."""
     head = on_features(targets=2).head
     z, y, weight = features(n, targets=2)
     weight = 0.1 + torch.rand(n, generator=generator(5), dtype=torch.float64) if weighted else weight
@@ -113,10 +148,19 @@ def test_the_offset_is_the_most_likely_one(n: int, with_density: bool, weighted:
 
         def loss(b: float, squared: np.ndarray = squared) -> float:
             rows = weight.numpy() @ (0.5 * squared * np.exp(b) - 0.5 * b)
-            return float(rows + 0.5 * np.exp(b) - 0.5 * b)
+            return float(rows + weight.mean() * (0.5 * np.exp(b) - 0.5 * b))
 
         best = minimize_scalar(loss, bracket=(-1.0, 1.0), tol=1e-10).x
         assert head.offset[target].item() == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e4])
+def test_the_offset_does_not_depend_on_the_unit_of_weights(unit: float) -> None:
+    heads = [on_features().head for _ in range(2)]
+    z, y, weight = features(5)
+    for head, own in zip(heads, (weight, unit * weight), strict=True):
+        head.calibrate(z, y, None, own)
+    torch.testing.assert_close(heads[0].offset, heads[1].offset)
 
 
 def test_the_pseudo_row_fades_as_rows_come_in() -> None:

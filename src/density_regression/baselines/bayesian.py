@@ -17,6 +17,7 @@ from density_regression.baselines.gaussian import split_moments
 from density_regression.baselines.sampled import SampledRegressor
 from density_regression.head import Moments
 from density_regression.loop import Batches, on_device
+from density_regression.network import position_weights
 
 __all__ = ["BayesianLinear", "BayesianNetwork", "BayesianRegressor", "Prior", "gaussian_kl", "mixture_kl"]
 
@@ -222,11 +223,11 @@ class BayesianNetwork(RandomNetwork):
         return split_moments(self.linear(z).to(self.linear.mean.dtype))
 
     def begin(self, train: Batches) -> None:
-        """Count the target values, of rows that weigh something."""
+        """Count the target values, of rows and positions that weigh something."""
         self.observations = 0
         for batch in train:
             _, y, weight = on_device(batch, torch.device("cpu"))
-            self.observations += int((weight > 0).sum()) * y.shape[1:].numel()
+            self.observations += int((position_weights(weight, y) > 0).sum()) * y.shape[1]
 
     def penalty(self) -> Tensor:
         """KL divergence of all weights from their prior, for each target value."""

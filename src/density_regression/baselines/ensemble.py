@@ -30,7 +30,8 @@ class EnsembleNetwork(Sampled):
     """An equal mixture of Gaussian networks (Lakshminarayanan et al., 2017; `eq:sampling-based`).
 
     The members are trained together: linear layers as batched products, most other encoders through `torch.vmap`, and
-    those that allow neither (running statistics, say) one after another. Each member ends as it would alone.
+    those that allow neither (running statistics, say) one after another, as are all where inputs are moved
+    (`TrainingOptions.smoothness`). Each member ends as it would alone.
 
     Parameters
     ----------
@@ -62,12 +63,9 @@ class EnsembleNetwork(Sampled):
         self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
     ) -> list[float]:
         """Train the members together, or one by one where that cannot be; returns the mean of their losses."""
-        together = self.stacked([self])
-        example = train if held_out is None else held_out
-        fits = together is not None and can_train(together, example)
-        if isinstance(example, TensorBatches):
-            example.rewind()
-        if together is None or not fits:
+        # Inputs of a batch for all would be moved to where the members' losses rise in sum, not each one's own.
+        together = self.stacked([self]) if options.smoothness == 0 else None
+        if together is None or not self._can_train(together, train, held_out):
             return self._fit_one_by_one(train, held_out, options, progress)
         history = optimise(together, train, held_out, options, progress, name="members")
         together.unstack()
@@ -84,6 +82,16 @@ class EnsembleNetwork(Sampled):
         members = [member for model in models for member in model.networks]
         encoder, linear = stack([member.encoder for member in members]), stack([member.linear for member in members])
         return None if encoder is None or linear is None else _Together(members, encoder, linear)
+
+    @staticmethod
+    def _can_train(together: _Together, *batches: Batches | None) -> bool:
+        given = [part for part in batches if part is not None]
+        # Held-out rows first, which are seldom shuffled: what is drawn for a trial is drawn in vain.
+        fits = all(can_train(together, part) for part in reversed(given))
+        for part in given:
+            if isinstance(part, TensorBatches):
+                part.rewind()
+        return fits
 
     def _fit_one_by_one(
         self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress

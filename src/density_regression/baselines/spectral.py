@@ -19,7 +19,7 @@ from density_regression.base import Settings
 from density_regression.baselines.base import Baseline, BaselineRegressor
 from density_regression.encoders import ResidualMLP
 from density_regression.loop import Batches, on_device
-from density_regression.network import Features
+from density_regression.network import Features, position_weights
 
 __all__ = ["SpectralBaseline", "SpectralNorm", "SpectralRegressor", "mean_distance", "normalise", "settle"]
 
@@ -141,7 +141,7 @@ class SpectralBaseline(Baseline):
     """Most rows whose features say where to start."""
 
     total_weight: float = 1.0
-    """Sum of the weights of the training rows, against which the prior counts as one."""
+    """Sum of the weights of the training rows and positions, against which the prior counts as one."""
 
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, spectral_bound: float = 0.95) -> None:
         super().__init__(encoder, features, targets)
@@ -170,12 +170,13 @@ class SpectralBaseline(Baseline):
         seen, self.total_weight = 0, 0.0
         for batch in train:
             x, y, weight = on_device(batch, next(self.parameters()).device)
-            self.total_weight += float(weight.double().sum()) * y.shape[2:].numel()
-            if seen < self.SAMPLE and (weight > 0).any():
+            self.total_weight += float(position_weights(weight, y).double().sum())
+            if seen < self.SAMPLE:
                 with torch.no_grad():
-                    sample.append(self.flat(*(part[weight > 0] for part in (x, y, weight))))
+                    rows = self.flat(x, y, weight)
+                sample.append(Features(*(part[rows.weight > 0] for part in rows)))
                 seen += len(sample[-1].z)
-        if not sample:
+        if not seen:
             raise ValueError("The training batches have no rows with weight.")
         self.start(Features(*(torch.cat(parts)[: self.SAMPLE] for parts in zip(*sample, strict=True))))
 

@@ -41,6 +41,8 @@ class Density(FittedModule, ABC):
 
     def __init__(self, *, variance: float = 0.999, max_dims: int | None = 16, max_rows: int = 20_000) -> None:
         super().__init__()
+        if max_rows < 1:
+            raise ValueError(f"max_rows must be at least 1, got {max_rows}.")
         self.whitening = Whitening(variance, max_dims)
         self.max_rows = max_rows
 

@@ -70,6 +70,8 @@ class MixtureDensity(Density):
         super().__init__(variance=variance, max_dims=max_dims, max_rows=max_rows)
         if components != "auto" and components < 1:
             raise ValueError(f'components must be "auto" or at least 1, got {components}.')
+        if max_components < 1:
+            raise ValueError(f"max_components must be at least 1, got {max_components}.")
         self.components = components
         self.max_components = max_components
         self.max_iterations = max_iterations
