@@ -84,6 +84,26 @@ def test_images_of_one_name(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_an_image_is_not_written_over(folder: Path, tmp_path: Path) -> None:
+    image = tmp_path / "holiday.png"
+    Image.effect_noise((20, 16), 80).convert("RGB").save(image)
+    content = image.read_bytes()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for out in (tmp_path, tmp_path / "link"):
+        result = predict(folder, out, image)
+        assert result.exit_code == 2
+        assert "holiday.png would be written over" in " ".join(result.output.replace("│", " ").split())
+    assert image.read_bytes() == content
+    assert not list(tmp_path.glob("holiday-*"))
+
+
+def test_results_of_one_name(folder: Path, tmp_path: Path) -> None:
+    result = predict(folder, tmp_path / "out", Path("x.jpg"), Path("x-depth.jpg"))
+    assert result.exit_code == 2
+    assert "Several images would be written as x-depth.png" in " ".join(result.output.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_no_model(folder: Path, tmp_path: Path) -> None:
     result = run("predict", tmp_path, folder / "x.jpg", "--task", "depth", "--out", tmp_path / "out")
     assert result.exit_code == 1
@@ -114,6 +134,29 @@ def test_a_file_is_no_folder(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
     result = run("fit", folder / "scenes", *QUICK, "--out", tmp_path / "taken")
     assert result.exit_code == 2
+    assert "cannot be made a folder" in " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("option", ["--out", "--checkpoint-dir"])
+@pytest.mark.parametrize("unusable", ["a file", "not writable"])
+def test_folders_are_tried_before_training(
+    option: str, unusable: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("trained first")
+
+    monkeypatch.setattr(DepthRegressor, "fit", refuse)
+    # Which even root cannot write to.
+    taken = Path("/proc/self")
+    if unusable == "a file":
+        taken = tmp_path / "taken"
+        taken.write_text("mine")
+    elif not taken.exists():
+        pytest.skip("There is no /proc here.")
+    folders = {"--out": tmp_path / "model", "--checkpoint-dir": tmp_path / "steps"} | {option: taken}
+    result = run("fit", folder / "scenes", *QUICK, *(part for pair in folders.items() for part in pair))
+    assert result.exit_code == 2
+    assert option in result.output
     assert "cannot be made a folder" in " ".join(result.output.replace("│", " ").split())
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from density_regression import DensityRegressor, InvalidModelError, training
@@ -16,6 +17,7 @@ from density_regression.datasets.depth import DepthFolder, make_scenes
 from density_regression.depth import DepthBatches, DepthMaps, DepthRegressor
 from density_regression.model import DensityRegression
 from density_regression.network import Features
+from density_regression.persistence import read_model, write_model
 from density_regression.tables import split_rows
 from density_regression.training import fit_density
 
@@ -145,6 +147,53 @@ def test_an_interrupted_fit_ends_as_an_uninterrupted_one(
     assert regressor(batch_size=3, checkpoint_dir=tmp_path, epochs=1).fit(pairs).report_.history != []
 
 
+def test_checkpoints_of_other_images_are_not_used(few: Path, tmp_path: Path) -> None:
+    def trains(pairs: DepthFolder) -> bool:
+        return regressor(epochs=1, checkpoint_dir=tmp_path / "steps").fit(pairs).report_.history != []
+
+    pairs = DepthFolder(few)
+    assert trains(pairs)
+    assert not trains(DepthFolder(few))
+    assert trains(DepthFolder(few, crop=(12, 16)))
+    # The same depths, and in another order the same images.
+    other = make_scenes(tmp_path / "other", 8, size=(14, 18), outdoor=True)
+    for image in (other / "rgb").iterdir():
+        Image.effect_noise((18, 14), 80).convert("RGB").save(image)
+    assert trains(DepthFolder(other))
+    assert trains(pairs.subset(range(7, -1, -1)))
+
+
+@pytest.mark.parametrize("stop_in", ["pretrain", "refit_head"])
+def test_an_interrupted_fit_leaves_the_model_as_it_was(
+    stop_in: str, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    x = load(few)[0]
+    model, new = regressor().fit(few), regressor()
+    before, scaling = model.predict(x), (model.center_, model.scale_)
+    monkeypatch.setattr(training, stop_in, stop)
+    model.width = 6
+    for one in (model, new):
+        with pytest.raises(KeyboardInterrupt):
+            one.fit(DepthFolder(few).subset(range(4)))
+    with pytest.raises(ValueError, match="call fit first"):
+        new.save(tmp_path)
+    assert (model.center_, model.scale_) == scaling
+    assert_same(model.predict(x), before)
+    model.save(tmp_path)
+    assert_same(DepthRegressor.load(tmp_path, device="cpu").predict(x), before)
+
+
+def test_the_callers_generator_is_left_alone(few: Path) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    regressor(epochs=1).fit(few)
+    assert torch.equal(torch.rand(3), expected)
+
+
 @pytest.mark.parametrize("size", [(1, 1), (5, 40), (25, 33)])
 def test_images_of_any_size(fitted: DepthRegressor, size: tuple[int, int]) -> None:
     mean, std, score = fitted.predict(torch.rand(2, 3, *size))
@@ -240,6 +289,15 @@ class TestSaving:
         path.write_bytes(content[: int(kept * len(content))])
         with pytest.raises(InvalidModelError, match="truncated"):
             DepthRegressor.load(tmp_path)
+
+    def test_never_trained(self, fitted: DepthRegressor, tmp_path: Path) -> None:
+        """Whole files, of a model whose density was never fitted."""
+        fitted.save(tmp_path)
+        config, _ = read_model(tmp_path)
+        parts = ("format", "weights", "weights_sha256", "sha256")
+        write_model(tmp_path, {key: config[key] for key in config if key not in parts}, fitted.build().state_dict())
+        with pytest.raises(InvalidModelError, match="does not hold a depth model"):
+            DepthRegressor.load(tmp_path, device="cpu")
 
     def test_no_model(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="No model in"):

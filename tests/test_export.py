@@ -14,7 +14,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from density_regression import DensityRegressor
+from density_regression import MLP, DensityRegressor
 from density_regression.base import DeepRegressor
 from density_regression.baselines import (
     BayesianRegressor,
@@ -29,6 +29,7 @@ from density_regression.baselines import (
 )
 from density_regression.cli import app
 from density_regression.density import MixtureDensity
+from density_regression.encoders import WithInputs
 from density_regression.export import ExportError
 from density_regression.export.squares import Squares
 from density_regression.lean import Constants
@@ -259,6 +260,18 @@ def test_an_encoder_that_looks_at_its_numbers(rows: tuple[Floats, Floats], tmp_p
         model.to_onnx(tmp_path / "model.onnx")
 
 
+@pytest.mark.parametrize(
+    "encoder",
+    [MLP(2, (8,)), WithInputs(MLP(2, (8,))), torch.nn.Identity()],
+    ids=["by hand", "beside inputs", "by torch"],
+)
+def test_inputs_in_their_own_units(encoder: torch.nn.Module, tmp_path: Path) -> None:
+    x = 1e9 * np.random.default_rng(0).normal(size=(300, 2))
+    model = DensityRegressor.from_trained(encoder, x, 1e-9 * x[:, 0], random_state=0)
+    model.to_onnx(tmp_path / "model.onnx")
+    assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e300 * np.sign(x)]))
+
+
 def test_float32(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
     x, y = rows[0][:, :3], rows[1]
     model = DensityRegressor(**QUICK).fit(x, y)
@@ -270,6 +283,19 @@ def test_float32(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
     np.testing.assert_allclose(found["std"][:, 0], std, rtol=1e-3)
     with pytest.raises(ValueError, match="dtype"):
         model.to_onnx(tmp_path / "other.onnx", dtype="float16")  # type: ignore[arg-type]
+
+
+def test_what_float32_loses_is_told(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
+    """A column of 1e7 that varies by 1: of its digits float32 keeps none, and `predict` knows them."""
+    model = DensityRegressor(**QUICK).fit(*rows)
+    assert model.to_onnx(tmp_path / "double.onnx") < 1e-3
+    center, scale = model.x_scaling_
+    x = center + scale * np.random.default_rng(1).normal(size=(200, 5))
+    difference = model.to_onnx(tmp_path / "single.onnx", dtype="float32")
+    x32 = x.astype(np.float32)
+    found, (mean, std) = run(tmp_path / "single.onnx", x32), model.predict(x32, return_std=True)
+    worst = (np.abs(found["mean"][:, 0] - mean) / np.maximum(std, np.abs(mean))).max()
+    assert difference > 0.3 * worst > 0
 
 
 def test_program(rows: tuple[Floats, Floats]) -> None:

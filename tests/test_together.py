@@ -10,7 +10,7 @@ from sklearn.datasets import make_friedman1
 from torch import nn
 
 import density_regression
-from density_regression import DensityRegressor, fit_together
+from density_regression import DensityRegressor, MixtureDensity, fit_together
 from density_regression.base import DeepRegressor
 from density_regression.baselines import DeepEnsembleRegressor, GaussianRegressor, MCDropoutRegressor
 from density_regression.loop import TensorBatches
@@ -110,6 +110,28 @@ def test_a_failure_leaves_all_as_they_were() -> None:
     with pytest.raises(ValueError, match="NaN"):
         fit_together(group, [TABLES[0], TABLES[1], bad])
     assert not any(hasattr(regressor, "n_features_in_") for regressor in group)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"density": MixtureDensity(2)}, {"encoder": nn.Linear(5, 4)}, {"hidden": np.array([8, 8])}],
+    ids=["density", "encoder", "array"],
+)
+def test_clones_have_the_same_settings(settings: dict[str, object]) -> None:
+    one = DensityRegressor(random_state=0, **(SETTINGS | settings))
+    group = [one, clone(one)]
+    fit_together(group, TABLES[:2])
+    assert all(regressor.predict(X_NEW).shape == (40,) for regressor in group)
+
+
+def test_the_setting_that_differs_is_named() -> None:
+    for name, values in {
+        "density": (MixtureDensity(2), MixtureDensity(3)),
+        "encoder": (nn.Linear(5, 4), nn.Linear(5, 4)),
+        "hidden": (np.array([8, 8]), (8,)),
+    }.items():
+        with pytest.raises(ValueError, match=f"differ in {name}"):
+            fit_together([DensityRegressor(**{name: value}) for value in values], TABLES[:2])
 
 
 def test_settings_must_agree() -> None:

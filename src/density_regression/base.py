@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -27,8 +29,10 @@ from density_regression.encoders import MLP
 from density_regression.export import ExportedEstimator
 from density_regression.loop import TrainingOptions, TrainingReport
 from density_regression.network import Predictor
+from density_regression.persistence import checksum
 from density_regression.predicting import PredictingEstimator, threads
-from density_regression.tables import Floats, Scaling, Table, split_rows
+from density_regression.saving import to_json
+from density_regression.tables import Floats, OwnUnits, Scaling, Table, split_rows
 
 __all__ = [
     "About",
@@ -36,8 +40,12 @@ __all__ = [
     "DeepRegressor",
     "Run",
     "Settings",
+    "network_checksum",
+    "own_draws",
     "unchanged_on_failure",
 ]
+
+_TURN = threading.RLock()
 
 
 class Settings(TypedDict, total=False):
@@ -258,10 +266,12 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         pretrained: bool = False,
     ) -> Self:
         prepared = self._prepare(X, y, sample_weight, held_out, pretrained=pretrained)
-        # Whatever is drawn (weights, dropout) comes from our seed, and the caller's generator is left as it was.
-        with threads(self.n_threads), torch.random.fork_rng():
+        with threads(self.n_threads), own_draws():
             model = self._built(prepared)
-            report = self._train(model, prepared.train, prepared.held_out, prepared.run)
+            run = prepared.run
+            if self.checkpoint_dir is not None:
+                run = run._replace(fingerprint=f"{run.fingerprint} {network_checksum(model)}")
+            report = self._train(model, prepared.train, prepared.held_out, run)
             return self._take(model, report, prepared)
 
     def _prepare(
@@ -285,6 +295,8 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         if not counted.all():
             x, target, weight = x[counted], target[counted], weight[counted]
         weight = weight / weight.mean()
+        if held_out is not None and len(held_out) != 2:
+            raise ValueError(f"held_out must be a pair (X, y), without weights; got {len(held_out)} parts.")
         given = () if held_out is None else self._validate(*held_out, reset=False)
         if given and given[1].shape[1] != target.shape[1]:
             raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")
@@ -292,7 +304,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         seed = self._seed(fingerprint)
         train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
         scalings = (
-            Scaling.identity(x.shape[1]) if pretrained else Scaling.fit(x, weight, train),
+            OwnUnits.of(x.shape[1]) if pretrained else Scaling.fit(x, weight, train),
             # What never varied is known well: a network's small errors about it must stay small.
             Scaling.fit(target, weight, train, of_constant=1e-6),
         )
@@ -312,17 +324,19 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         """Make a trained module one's own."""
         self.report_ = report
         self.model_ = model
+        self.x_scaling_, self.y_scaling_ = prepared.scalings
         self._ready()
         self._learn(prepared.held_out)
         self.fitted_params_ = self._json_params()
         self.own_encoder_ = self.encoder is not None
-        self.x_scaling_, self.y_scaling_ = prepared.scalings
         targets = prepared.train.y.shape[1]
         self.target_shape_ = (targets,) if targets > 1 else ()
         return self
 
     def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Floats, Floats]:
         """Inputs (n, c) and targets (n, k), checked."""
+        if issparse(y):
+            raise ValueError("y must be dense, got a sparse matrix: give y.toarray().")
         x, target = validate_data(
             self,
             X,
@@ -387,7 +401,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _fingerprint(self, pretrained: bool, *arrays: Floats) -> str:
-        """Checksum of all that the fit depends on; empty where there are no checkpoints to tell apart."""
+        """Checksum of what the fit depends on, but for its network; empty where no checkpoints are to be told apart."""
         if self.checkpoint_dir is None:
             return ""
         ignored = {"checkpoint_dir", "device", "n_threads", "verbose", "encoder", "random_state"}
@@ -397,8 +411,6 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
             # Its address says nothing; its state says what it will draw next.
             state = self.random_state.get_state(legacy=False)["state"]
             params["random_state"] = [state["key"].tolist(), state["pos"]]
-        if isinstance(self.encoder, nn.Module):
-            arrays += tuple(tensor.detach().cpu().double().numpy() for tensor in self.encoder.state_dict().values())
         digest = hashlib.sha256(json.dumps([type(self).__name__, params, pretrained], sort_keys=True).encode())
         for array in arrays:
             digest.update(repr(array.shape).encode())
@@ -412,6 +424,27 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def network_checksum(network: nn.Module) -> str:
+    """Checksum of a network: its modules, weights, and the attributes that neither its state nor its `repr` shows."""
+    tensors = dict(network.state_dict())
+    settings = []
+    for name, module in network.named_modules():
+        shown = {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "training"}
+        tensors |= {f"{name}.{key}": value for key, value in shown.items() if isinstance(value, Tensor)}
+        settings.append([name, {key: to_json(value) for key, value in shown.items()}])
+    return hashlib.sha256(f"{network} {settings} {checksum(tensors)}".encode()).hexdigest()
+
+
+@contextmanager
+def own_draws() -> Iterator[None]:
+    """Draw what is drawn (weights, dropout) by our seed, and leave the caller's generator as it was.
+
+    The generator is that of the whole process, so fits in threads of it take turns.
+    """
+    with _TURN, torch.random.fork_rng():
+        yield
 
 
 @contextmanager

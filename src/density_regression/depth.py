@@ -210,6 +210,7 @@ class DepthRegressor:
     center_: float
     scale_: float
     report_: TrainingReport
+    fitted_params_: dict[str, Any]
 
     def fit(self, folder: str | os.PathLike[str] | DepthFolder) -> Self:
         """Train on a folder of `rgb` and `depth` pairs.
@@ -221,21 +222,26 @@ class DepthRegressor:
         """
         pairs = folder if isinstance(folder, DepthFolder) else DepthFolder(folder)
         train, held_out = self.prepare(pairs)
-        torch.manual_seed(self.random_state)
-        self.model_ = placed(self.build(), self.device)
-        unvaried = self._batches(train.folder.subset(range(len(train.folder)), augment=False))
-        self.report_ = fit_density_regression(
-            self.model_,
-            train,
-            held_out,
-            unvaried=unvaried,
-            options=self.options(),
-            checkpoint_dir=self.checkpoint_dir,
-            fingerprint=f"{self._params()} {len(pairs)} {self.center_} {self.scale_}",
-            verbose=self.verbose,
-        )
-        self.model_.eval()
-        self.model_.fold()
+        scaling = train.center, train.scale
+        # Whatever is drawn comes from our seed, and the caller's generator is left as it was.
+        with torch.random.fork_rng():
+            torch.manual_seed(self.random_state)
+            model = placed(self.build(), self.device)
+            report = fit_density_regression(
+                model,
+                train,
+                held_out,
+                unvaried=self._batches(train.folder.subset(range(len(train.folder)), augment=False), scaling),
+                options=self.options(),
+                checkpoint_dir=self.checkpoint_dir,
+                fingerprint="" if self.checkpoint_dir is None else f"{self._params()} {pairs.checksum()}",
+                verbose=self.verbose,
+            )
+        model.eval()
+        model.fold()
+        # Only now: a fit that is interrupted leaves what an earlier one has learnt.
+        self.model_, self.report_, self.fitted_params_ = model, report, self._params()
+        self.center_, self.scale_ = scaling
         return self
 
     def prepare(self, pairs: DepthFolder) -> tuple[DepthBatches, DepthBatches]:
@@ -249,9 +255,9 @@ class DepthRegressor:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}.")
         fraction = max(self.validation_fraction, 1 / len(pairs))
         kept, aside = split_rows(len(pairs), fraction, self.random_state)
-        self.center_, self.scale_ = _depth_scaling(pairs.subset(kept))
-        train = self._batches(pairs.subset(kept, augment=True), seed=self.random_state)
-        return train, self._batches(pairs.subset(aside, augment=False))
+        scaling = _depth_scaling(pairs.subset(kept))
+        train = self._batches(pairs.subset(kept, augment=True), scaling, seed=self.random_state)
+        return train, self._batches(pairs.subset(aside, augment=False), scaling)
 
     def options(self) -> TrainingOptions:
         """How step 1 is trained."""
@@ -291,7 +297,7 @@ class DepthRegressor:
             "estimator": type(self).__name__,
             "version": version("density-regression"),
             "torch": torch.__version__,
-            "params": self._params(),
+            "params": self.fitted_params_,
             "scaling": [self.center_, self.scale_],
             "seconds": self.report_.seconds,
         }
@@ -308,11 +314,12 @@ class DepthRegressor:
             self.center_, self.scale_ = (float(value) for value in config["scaling"])
             self.model_ = self.build()
             self.model_.load_state_dict(tensors)
+            self.model_.fold()
+            self.fitted_params_ = self._params()
             self.report_ = TrainingReport({step: float(value) for step, value in config["seconds"].items()})
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InvalidModelError(f"{folder} does not hold a depth model of this version: {error}") from error
         placed(self.model_, device).eval()
-        self.model_.fold()
         return self
 
     def build(self) -> SceneRegression:
@@ -325,12 +332,10 @@ class DepthRegressor:
             tempering=RobustTempering(exponent=1.0, reach=self.reach, start=0.5),
         )
 
-    def _batches(self, folder: DepthFolder, seed: int | None = None) -> DepthBatches:
+    def _batches(self, folder: DepthFolder, scaling: tuple[float, float], seed: int | None = None) -> DepthBatches:
         device = find_device(self.device)
         workers = self.workers if seed is not None else 0
-        return DepthBatches(
-            folder, self.center_, self.scale_, self.batch_size, seed=seed, device=device, workers=workers
-        )
+        return DepthBatches(folder, *scaling, self.batch_size, seed=seed, device=device, workers=workers)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):

@@ -268,7 +268,7 @@ class DensityRegressor(DeepRegressor):
 
     def _ready(self) -> None:
         super()._ready()
-        self.lean_ = LeanRegression.of(self.model_)
+        self.lean_ = LeanRegression.of(self.model_, farthest=self.x_scaling_.farthest)
 
     def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
         # Whoever moves the module to another device moves it alone.

@@ -50,9 +50,9 @@ class Layers(NamedTuple):
             return None
         return cls([layer for layer in inner if isinstance(layer, nn.Linear)], isinstance(encoder, WithInputs))
 
-    def bounds(self) -> Array:
-        """Largest size (D,) of each feature, for scaled inputs of any size (which are held within +-`FAR`)."""
-        inputs = np.full(self.linear[0].in_features, FAR)
+    def bounds(self, farthest: float = FAR) -> Array:
+        """Largest size (D,) of each feature, for scaled inputs of any size (which are held within +-`farthest`)."""
+        inputs = np.full(self.linear[0].in_features, farthest)
         bound = inputs
         for layer in self.linear:
             bound = np.abs(numbers(layer.weight)) @ bound + np.abs(numbers(layer.bias))
@@ -89,8 +89,8 @@ class Constants(NamedTuple):
         return np.asarray(np.kron(np.eye(len(self.log_norm)), np.ones((len(self.factor), 1))), dtype=np.float64)
 
     @classmethod
-    def of(cls, model: DensityRegression, *, log_scale: Array | float = 0.0) -> Self | None:
-        """Those of a model whose targets have such a scale; None if it has other parts than the default."""
+    def of(cls, model: DensityRegression, *, log_scale: Array | float = 0.0, farthest: float = FAR) -> Self | None:
+        """Those of a model with such a scale of targets and bound on inputs; None if it has parts of another kind."""
         layers = Layers.of(model.encoder)
         head, density, tempering = model.head, model.density, model.tempering
         known = layers is not None and type(head) is MeanHead and type(tempering) is RobustTempering
@@ -99,7 +99,7 @@ class Constants(NamedTuple):
         quadratics = density.quadratics()
         assert layers is not None
         assert isinstance(tempering, RobustTempering)
-        bounds = layers.bounds()
+        bounds = layers.bounds(farthest)
         whitening = density.whitening
         if quadratics is None or bounds.max() > LARGEST:
             return None
@@ -197,11 +197,11 @@ class LeanRegression:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: nn.Module) -> Self | None:
-        """The lean form of a model; None if it has other parts than the default."""
+    def of(cls, model: nn.Module, *, farthest: float = FAR) -> Self | None:
+        """The lean form of a model whose inputs are held within +-`farthest`; None if it is unlike the default."""
         if not isinstance(model, DensityRegression):
             return None
-        layers, constants = Layers.of(model.encoder), Constants.of(model)
+        layers, constants = Layers.of(model.encoder), Constants.of(model, farthest=farthest)
         return None if layers is None or constants is None else cls(layers, model.features, constants)
 
     def __call__(self, x: Tensor) -> LeanMoments:

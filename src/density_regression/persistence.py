@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from density_regression._files import write_whole
 
-__all__ = ["Checkpoints", "InvalidModelError", "read_model", "write_model"]
+__all__ = ["Checkpoints", "InvalidModelError", "check_writable", "checksum", "read_model", "write_model"]
 
 FORMAT: Final = (1, 0)
 """Major and minor version of the folder's format; readers refuse a newer major one."""
@@ -31,6 +32,27 @@ WEIGHTS: Final = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
 
 class InvalidModelError(ValueError):
     """A model folder that is truncated, edited, or from a newer version."""
+
+
+def check_writable(folder: str | os.PathLike[str]) -> None:
+    """Make a folder and try to write to it: before hours of training, rather than after them.
+
+    Raises
+    ------
+    OSError
+        If either is impossible.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"{folder} cannot be made a folder, or not be written to: {error.strerror}.") from error
+
+
+def checksum(tensors: dict[str, Tensor]) -> str:
+    """Checksum of tensors and their names."""
+    return hashlib.sha256(to_bytes(_plain(tensors))).hexdigest()
 
 
 def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -145,15 +167,22 @@ class Checkpoints:
         """Keep the state after `step`."""
         if self._folder is None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._path(step), to_bytes(_plain(state), metadata={"fingerprint": self._fingerprint}))
 
     def latest(self, steps: int) -> tuple[int, dict[str, Tensor]]:
-        """The furthest step of this fit, and the state after it; 0 and nothing if there is none."""
-        for step in range(steps, 0, -1):
-            if self._folder is not None and self._path(step).exists() and self._mine(step):
-                return step, _tensors(self._path(step))
-        return 0, {}
+        """The furthest step of this fit, and the state after it; 0 and nothing if there is none.
+
+        Raises
+        ------
+        OSError
+            If steps are still to be kept, and the folder cannot be made or written to.
+        """
+        if self._folder is None:
+            return 0, {}
+        done = next((step for step in range(steps, 0, -1) if self._path(step).exists() and self._mine(step)), 0)
+        if done < steps:
+            check_writable(self._folder)
+        return done, _tensors(self._path(done)) if done else {}
 
     def _mine(self, step: int) -> bool:
         try:

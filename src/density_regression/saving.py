@@ -21,9 +21,9 @@ from density_regression._numeric import FittedModule
 from density_regression.loop import TrainingReport
 from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, write_model
-from density_regression.tables import Scaling, Table
+from density_regression.tables import OwnUnits, Scaling, Table
 
-__all__ = ["SavedEstimator"]
+__all__ = ["SavedEstimator", "to_json"]
 
 PROBE = 17
 """Rows of the prediction that tries a model just loaded."""
@@ -86,6 +86,7 @@ class SavedEstimator(BaseEstimator):
             "scaling": {
                 "x": [self.x_scaling_.center.tolist(), self.x_scaling_.scale.tolist()],
                 "y": [self.y_scaling_.center.tolist(), self.y_scaling_.scale.tolist()],
+                "own_units": isinstance(self.x_scaling_, OwnUnits),
             },
             "seconds": self.report_.seconds,
             # An epoch may end in overflow and the next ones be good; JSON has no number for that.
@@ -111,7 +112,7 @@ class SavedEstimator(BaseEstimator):
 
     def _json_params(self) -> dict[str, Any]:
         """Hyper-parameters as JSON: objects by class and configuration, what has no such form as null."""
-        return {name: _to_json(value) for name, value in self.get_params(deep=False).items()}
+        return {name: to_json(value) for name, value in self.get_params(deep=False).items()}
 
     @classmethod
     def _from_saved(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoder: nn.Module | None) -> Self:
@@ -126,6 +127,9 @@ class SavedEstimator(BaseEstimator):
         self._validate_params()
         self.x_scaling_, self.y_scaling_ = (Scaling.saved(config["scaling"][part]) for part in ("x", "y"))
         columns, targets = len(self.x_scaling_.center), len(self.y_scaling_.center)
+        # Models of earlier versions do not say, and were fitted without.
+        if config["scaling"].get("own_units"):
+            self.x_scaling_ = OwnUnits.of(columns)
         self.n_features_in_ = columns
         self.target_shape_ = (targets,) if targets > 1 else ()
         names = config["feature_names"]
@@ -161,22 +165,23 @@ class SavedEstimator(BaseEstimator):
 
     @classmethod
     def _from_json(cls, value: Any) -> Any:
-        """Undo `_to_json` for one hyper-parameter."""
+        """Undo `to_json` for one hyper-parameter."""
         return tuple(value) if isinstance(value, list) else value
 
 
-def _to_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
+    """A setting as JSON: an object by class and configuration, what has no such form as null."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, list | tuple):
-        return [_to_json(part) for part in value]
+        return [to_json(part) for part in value]
     if hasattr(value, "__array__") and not isinstance(value, Tensor):
         return np.asarray(value).tolist()
     if isinstance(value, FittedModule):
         return {
             "type": type(value).__name__,
-            "config": {key: _to_json(part) for key, part in value.config().items()},
+            "config": {key: to_json(part) for key, part in value.config().items()},
         }
     return value if isinstance(value, str | int | float | bool | None) else None

@@ -13,13 +13,16 @@ from density_regression._numeric import FAR
 from density_regression.loop import TensorBatches
 from density_regression.persistence import InvalidModelError
 
-__all__ = ["Floats", "Index", "Scaling", "Table", "split_rows"]
+__all__ = ["Floats", "Index", "OwnUnits", "Scaling", "Table", "split_rows"]
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 CHUNK: Final = 65_536
 """Rows of a table that are copied at a time."""
+
+FARTHEST: Final = 1e30
+"""Bound on inputs in units of their own: whatever float32 holds, but for room to multiply them by weights."""
 
 
 class Scaling(NamedTuple):
@@ -44,14 +47,10 @@ class Scaling(NamedTuple):
         center = sum((values[part] / size * weight[part, None]).sum(axis=0) for part in parts) / total
         squares = (((values[part] / size - center) ** 2 * weight[part, None]).sum(axis=0) for part in parts)
         deviation = np.sqrt(sum(squares) / total)
-        constant = deviation <= 10 * np.finfo(np.float64).eps
+        # Of columns as small as numbers get, the deviation itself may be none.
+        constant = (deviation <= 10 * np.finfo(np.float64).eps) | (deviation * size == 0)
         scale_of_constant = of_constant * np.maximum(size, 1.0) if of_constant else np.ones_like(size)
         return cls(center * size, np.where(constant, scale_of_constant, deviation * size))
-
-    @classmethod
-    def identity(cls, columns: int) -> Scaling:
-        """Leave columns as they are."""
-        return cls(np.zeros(columns), np.ones(columns))
 
     @classmethod
     def saved(cls, parts: Any) -> Scaling:
@@ -63,12 +62,17 @@ class Scaling(NamedTuple):
             raise InvalidModelError("The saved scaling is not finite and positive.")
         return cls(center, scale)
 
+    @property
+    def farthest(self) -> float:
+        """Bound on scaled values."""
+        return FAR
+
     def apply(self, values: Floats) -> Tensor:
-        """Scaled float32 values, within +-`FAR`."""
+        """Scaled float32 values, within +-`farthest`."""
         # Rows from a file that is only read, or in reverse, cannot be a tensor's.
         values = values if values.flags.carray else np.array(values, order="C")
         center, scale = torch.from_numpy(self.center), torch.from_numpy(self.scale)
-        return torch.from_numpy(values).sub(center).div_(scale).clamp_(-FAR, FAR).float()
+        return torch.from_numpy(values).sub(center).div_(scale).clamp_(-self.farthest, self.farthest).float()
 
     def apply_to(self, values: Floats, rows: Index) -> Tensor:
         """Scaled float32 values of some rows, some at a time."""
@@ -76,6 +80,20 @@ class Scaling(NamedTuple):
         for start in range(0, len(rows), CHUNK):
             result[start : start + CHUNK] = self.apply(values[rows[start : start + CHUNK]])
         return result
+
+
+class OwnUnits(Scaling):
+    """Columns left as they are, for a network that knows their units."""
+
+    @classmethod
+    def of(cls, columns: int) -> OwnUnits:
+        """For so many columns."""
+        return cls(np.zeros(columns), np.ones(columns))
+
+    @property
+    def farthest(self) -> float:
+        """Bound on values."""
+        return FARTHEST
 
 
 class Table(NamedTuple):

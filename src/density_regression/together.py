@@ -8,8 +8,9 @@ from contextlib import ExitStack
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch import nn
 
-from density_regression.base import DeepRegressor, unchanged_on_failure
+from density_regression.base import DeepRegressor, network_checksum, own_draws, unchanged_on_failure
 from density_regression.predicting import threads
 
 __all__ = ["fit_together"]
@@ -44,15 +45,31 @@ def fit_together(
     >>> [regressor.predict([[1.0]]).shape for regressor in regressors]
     [(1,), (1,), (1,)]
     """
-    settings = [regressor.get_params() | {"random_state": None} for regressor in regressors]
-    if len({type(regressor) for regressor in regressors}) > 1 or any(part != settings[0] for part in settings):
+    if len({type(regressor) for regressor in regressors}) > 1:
         raise ValueError("regressors must be of one class, and have the same settings but for random_state.")
+    differing = sorted({name for regressor in regressors for name in _differing(regressor, regressors[0])})
+    if differing:
+        names = ", ".join(differing)
+        raise ValueError(f"regressors must have the same settings but for random_state; they differ in {names}.")
     given = held_outs or [None] * len(tables)
     if not len(regressors) == len(tables) == len(given):
         raise ValueError(f"{len(regressors)} regressors, {len(tables)} tables and {len(given)} held_outs do not match.")
     if not _fit_as_one(regressors, tables, given):
         for regressor, (X, y), held_out in zip(regressors, tables, given, strict=True):
             regressor.fit(X, y, held_out=held_out)
+
+
+def _differing(one: DeepRegressor, other: DeepRegressor) -> list[str]:
+    """Names of settings that differ; objects are compared by what they hold, for clones have copies of them."""
+    mine, theirs = one._json_params(), other._json_params()
+    names = [name for name in mine if name not in ("encoder", "random_state") and mine[name] != theirs[name]]
+    return names if _same_encoder(one.encoder, other.encoder) else ["encoder", *names]
+
+
+def _same_encoder(one: object, other: object) -> bool:
+    if isinstance(one, nn.Module) and isinstance(other, nn.Module) and one is not other:
+        return network_checksum(one) == network_checksum(other)
+    return one == other
 
 
 def _fit_as_one(
@@ -68,7 +85,7 @@ def _fit_as_one(
         for regressor in regressors:
             stack.enter_context(unchanged_on_failure(regressor))
         stack.enter_context(threads(regressors[0].n_threads))
-        stack.enter_context(torch.random.fork_rng())
+        stack.enter_context(own_draws())
         together = list(zip(regressors, tables, held_outs, strict=True))
         prepared = [regressor._prepare(X, y, None, held_out) for regressor, (X, y), held_out in together]
         if len({(part.train.x.shape, part.train.y.shape, part.held_out.x.shape) for part in prepared}) > 1:

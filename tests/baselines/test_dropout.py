@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from density_regression import load
@@ -258,3 +260,16 @@ def test_far_away_moments_are_finite() -> None:
         moments = network().float().moments(torch.full((2, 2), 1e12))
     assert isinstance(moments, Moments)
     assert all(part.isfinite().all() for part in moments)
+
+
+def test_fits_in_threads_draw_what_they_would_alone() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+
+    def fitted(_: int) -> NDArray[np.float64]:
+        return MCDropoutRegressor(hidden=(8,), epochs=5, random_state=0, verbose=False).fit(X, X[:, 0]).predict(X)
+
+    expected = fitted(0)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(fitted, range(8)):
+            np.testing.assert_array_equal(found, expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from torch import nn
 
 from density_regression import GaussianDensity
@@ -56,6 +57,14 @@ def test_constant_target(cubic, value: float) -> None:
     np.testing.assert_allclose(reg.predict(cubic.X), value, rtol=1e-6, atol=1e-6)
     assert_sound(reg, cubic.X)
     assert moments(reg, cubic.X)[1].max() < 1e-3 + 1e-8 * abs(value)
+
+
+def test_column_of_the_smallest_number(cubic) -> None:
+    """Its standard deviation is no number above 0: as good as constant."""
+    tiny = 5e-324 * (np.arange(len(cubic.X)) % 2)
+    reg = quick().fit(np.column_stack([cubic.X, tiny]), cubic.y)
+    assert_sound(reg, np.column_stack([cubic.X, tiny]))
+    assert_sound(quick().fit(cubic.X, tiny), cubic.X)
 
 
 def test_nothing_to_learn_from(cubic) -> None:
@@ -162,6 +171,16 @@ def test_bad_parameters(name: str, value: object) -> None:
     """The message names the parameter."""
     with pytest.raises(ValueError, match=name):
         quick(**{name: value}).fit(X20, Y20)
+
+
+def test_held_out_rows_have_no_weights() -> None:
+    with pytest.raises(ValueError, match=r"held_out must be a pair \(X, y\), without weights; got 3 parts"):
+        quick().fit(X20, Y20, held_out=(X20, Y20, np.ones(20)))
+
+
+def test_sparse_targets() -> None:
+    with pytest.raises(ValueError, match=r"y must be dense.*toarray"):
+        quick().fit(X20, csr_matrix(Y20[:, None]))
 
 
 def test_encoder_of_the_wrong_shape_is_told_what_to_return() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from density_regression import MLP, DensityRegressor, GaussianDensity, MeanHead, MixtureDensity, NaturalHead
+from density_regression import MLP, DensityRegressor, GaussianDensity, MeanHead, MixtureDensity, NaturalHead, load
 from density_regression.density import RobustTempering
 from estimator.helpers import X20, Y20, Overflowing, Recording, assert_sound, moments, quick
 
@@ -147,6 +149,37 @@ def test_from_trained_gives_the_encoder_the_users_units(linear_problem) -> None:
     reg.model_.encoder.seen.clear()
     reg.predict(X[:20])
     np.testing.assert_array_equal(reg.model_.encoder.seen[0][:20], X[:20].astype(np.float32))
+
+
+class SinceThen(nn.Module):
+    """Features of seconds since 1970, more than a standardised input ever is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - 1.7e9) / 1e6
+
+
+@pytest.mark.parametrize("encoder", [SinceThen, nn.Identity])
+def test_from_trained_on_large_numbers(tmp_path: Path, encoder: type[nn.Module]) -> None:
+    rng = np.random.default_rng(0)
+    X = 1.7e9 + 1e6 * rng.normal(size=(400, 1))
+    y = 1e-6 * (X[:, 0] - 1.7e9) + rng.normal(0, 0.1, 400)
+    reg = DensityRegressor.from_trained(encoder(), X, y, random_state=0)
+    assert reg.score(X, y) > 0.98
+    far = np.concatenate([X[:9], [[0.0], [-1e20], [1e30], [1e300]]])
+    assert_sound(reg, far)
+    reg.save(tmp_path / "model")
+    np.testing.assert_array_equal(moments(load(tmp_path / "model", encoder=encoder()), far), moments(reg, far))
+
+
+def test_from_trained_holds_a_plain_network_finite(linear_problem) -> None:
+    X, y = linear_problem
+    reg = DensityRegressor.from_trained(MLP(2, (8, 8)), X, y, random_state=0)
+    far = np.concatenate([X[:5], 1e10 * X[:5], 1e300 * X[:5]])
+    assert_sound(reg, far)
+    mean, log_std = reg.model_.moments(reg.x_scaling_.apply(far))
+    scaled = (moments(reg, far)[0] - reg.y_scaling_.center) / reg.y_scaling_.scale
+    np.testing.assert_allclose(scaled, mean[:, 0].detach(), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(moments(reg, far)[1] / reg.y_scaling_.scale, log_std[:, 0].detach().exp(), rtol=1e-3)
 
 
 def test_from_trained_uses_the_held_out_rows(linear_problem) -> None:

@@ -28,6 +28,7 @@ from density_regression import (
     fit_density_regression,
     training,
 )
+from density_regression.baselines import GaussianRegressor
 from density_regression.persistence import Checkpoints
 from steps.helpers import assert_equal, batches, network, state, wave
 
@@ -243,6 +244,48 @@ def test_another_encoder_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert len(steps_run(monkeypatch, lambda fitted=fitted: fitted.fit(X, y))) == steps
 
 
+def changed(module: nn.Module, **attributes: object) -> nn.Module:
+    module = copy.deepcopy(module)
+    vars(module).update(attributes)
+    return module
+
+
+class Scaled(nn.Linear):
+    """A layer with a number that neither its state nor its `repr` shows."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__(1, 8)
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.factor * super().forward(x)
+
+
+def starting_at(value: float, columns: int) -> nn.Module:
+    layer = nn.Linear(columns, 8)
+    nn.init.constant_(layer.weight, value)
+    return layer
+
+
+@pytest.mark.parametrize("estimator", [DensityRegressor, GaussianRegressor])
+@pytest.mark.parametrize(
+    "encoders",
+    [
+        [partial(starting_at, 0.1), partial(starting_at, 0.2)],
+        [lambda _: Scaled(1.0), lambda _: Scaled(2.0)],
+        [ORIGINAL := Scaled(1.0), changed(ORIGINAL, factor=2.0)],
+        [ORIGINAL, changed(ORIGINAL, factor=torch.ones(8))],
+    ],
+    ids=["weights of a factory's", "number of a factory's", "number", "tensor"],
+)
+def test_what_an_encoder_starts_from_makes_another_fit(encoders: list[Any], estimator: Any, tmp_path: Path) -> None:
+    def trains(encoder: Any) -> bool:
+        settings = {"epochs": 2, "n_threads": 1, "random_state": 0, "checkpoint_dir": tmp_path}
+        return estimator(encoder=encoder, **settings).fit(X, y).report_.history != []
+
+    assert [trains(encoders[i]) for i in (0, 0, 1, 1, 0)] == [True, False, True, False, True]
+
+
 def test_where_and_how_loudly_it_runs_makes_no_other_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     regressor(tmp_path).fit(X, y)
     shutil.copytree(tmp_path, tmp_path / "moved")
@@ -315,6 +358,16 @@ def test_checkpoints_keep_the_furthest_step(tmp_path: Path) -> None:
     other.save(2, {"x": torch.tensor([7.0])})
     assert mine.latest(3) == (1, {"x": torch.tensor([1.0])})
     assert files(tmp_path) == ["step-1.safetensors", "step-2.safetensors"]
+
+
+def test_a_folder_is_tried_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "taken").write_text("mine")
+
+    def fit() -> None:
+        with pytest.raises(OSError, match=r"taken cannot be made a folder"):
+            regressor(tmp_path / "taken").fit(X, y)
+
+    assert steps_run(monkeypatch, fit) == []
 
 
 def test_checkpoints_of_tied_weights(tmp_path: Path) -> None:

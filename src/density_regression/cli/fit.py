@@ -31,13 +31,15 @@ def fit(
     workers: Annotated[int, typer.Option(min=0, help="Processes that prepare images.")] = 0,
 ) -> None:
     """Train a model on a folder, and save it."""
-    try:
-        # Before hours of training: can the model be written?
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.BadParameter(f"{out} cannot be made a folder: {error.strerror}.", param_hint="--out") from error
-
     from density_regression.depth import DepthRegressor
+    from density_regression.persistence import check_writable
+
+    for option, path in (("--out", out), ("--checkpoint-dir", checkpoint_dir)):
+        try:
+            if path is not None:
+                check_writable(path)
+        except OSError as error:
+            raise typer.BadParameter(str(error), param_hint=option) from error
 
     model = DepthRegressor(
         epochs=epochs,

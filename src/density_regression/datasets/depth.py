@@ -3,6 +3,7 @@
 __all__ = ["DepthFolder", "make_scenes", "read_depth", "read_image", "write_depth"]
 
 import copy
+import hashlib
 import io
 import os
 import warnings
@@ -152,8 +153,11 @@ class DepthFolder(Dataset[tuple[Tensor, Tensor, Tensor]]):
 
     def load(self, i: int) -> tuple[Tensor, Tensor]:
         """Pair `i` as it is stored: image, uint8 of shape (3, h, w), and depth in metres, float32 of shape (h, w)."""
-        image, codes = self._kept[i] if self.cache else _read_pair(self.pairs[i])
+        image, codes = self._stored(i)
         return torch.from_numpy(image).permute(2, 0, 1).contiguous(), _metres(codes)
+
+    def _stored(self, i: int) -> tuple[Pixels, Codes]:
+        return self._kept[i] if self.cache else _read_pair(self.pairs[i])
 
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor, Tensor]:
         """Image (3, h, w) from 0 to 1, depth (1, h, w) in metres, and weight (h, w): 1 where depth is known, else 0."""
@@ -168,6 +172,15 @@ class DepthFolder(Dataset[tuple[Tensor, Tensor, Tensor]]):
                 x, y = x.flip(-1), y.flip(-1)
             x = _vary(x)
         return x, y, (y[0] > 0).float()
+
+    def checksum(self) -> str:
+        """Checksum of all images and depths, in their order, and of how they are cut, varied and kept."""
+        digest = hashlib.sha256(repr((self.crop, self.augment, self.cache)).encode())
+        for i in range(len(self)):
+            for part in self._stored(i):
+                digest.update(repr(part.shape).encode())
+                digest.update(part.tobytes())
+        return digest.hexdigest()
 
     def subset(self, indices: Sequence[int] | NDArray[np.integer[Any]] | Tensor, augment: bool | None = None) -> Self:
         """Some of the pairs, which share their memory with these.

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from density_regression._numeric import FAR
 from density_regression.model import DensityRegression
 from density_regression.network import Predictor
 from density_regression.tables import Scaling
@@ -51,6 +50,7 @@ class Graph(nn.Module):
         super().__init__()
         self.model = model.requires_grad_(False)
         self.dtype = dtype
+        self.farthest = x_scaling.farthest
         self.register_buffer("largest", torch.tensor(torch.finfo(dtype).max, dtype=dtype))
         for name, scaling in (("x", x_scaling), ("y", y_scaling)):
             for part, values in zip(("center", "scale"), scaling, strict=True):
@@ -65,7 +65,7 @@ class Graph(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Mean and standard deviation (n, k) of rows (n, c), and their log-density (n,) if there is one."""
-        scaled = ((x - self.x_center) / self.x_scale).clamp(-FAR, FAR).float()
+        scaled = ((x - self.x_center) / self.x_scale).clamp(-self.farthest, self.farthest).float()
         mean, log_std = self.model.moments(scaled)
         mean = mean.to(self.dtype) * self.y_scale + self.y_center
         std = log_std.to(self.dtype).exp() * self.y_scale

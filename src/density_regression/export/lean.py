@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from density_regression._numeric import FAR, LARGE
+from density_regression._numeric import LARGE
 from density_regression.export.ensemble import write_mixture
 from density_regression.export.graph import INPUT, OUTPUTS, Graph
 from density_regression.export.nodes import ENCODER, Nodes
@@ -38,45 +38,51 @@ def lean_model(graph: Graph) -> Any:
     model = graph.model
     members: Any = getattr(model, "networks", [model])
     layers = [Layers.of(member.encoder) if isinstance(member, Network) else None for member in members]
-    known = [own for own in layers if own is not None and own.bounds().max() < LARGEST]
+    known = [own for own in layers if own is not None and own.bounds(graph.farthest).max() < LARGEST]
     if len(known) < len(layers) or graph.may_overflow or model.no_graph:
         return None
     nodes = Nodes(graph.dtype)
     if isinstance(model, DensityRegression):
-        constants = Constants.of(model, log_scale=np.log(numbers(graph.y_scale)))
+        constants = Constants.of(model, log_scale=np.log(numbers(graph.y_scale)), farthest=graph.farthest)
         if constants is None:
             return None
         inputs = _inputs(nodes, graph)
-        _write_density(nodes, [*[inputs] * known[0].with_inputs, _features(nodes, inputs, known[0])], constants, graph)
+        beside = [_held(nodes, inputs, graph.farthest)] * known[0].with_inputs
+        _write_density(nodes, [*beside, _features(nodes, inputs, known[0], graph)], constants, graph)
     elif all(hasattr(member, "log_std_limit") for member in members):
         if hasattr(model, "networks"):
             # Squares of their means must not overflow.
-            if any(own.with_inputs or own.bounds().max() > LARGE for own in known):
+            if any(own.with_inputs or own.bounds(graph.farthest).max() > LARGE for own in known):
                 return None
             write_mixture(nodes, _inputs(nodes, graph), members, graph)
         else:
             inputs = _inputs(nodes, graph)
-            z = _features(nodes, inputs, known[0])
+            z = _features(nodes, inputs, known[0], graph)
             _write_gaussian(nodes, nodes.add("Concat", [z, inputs], axis=1) if known[0].with_inputs else z, graph)
     else:
         return None
     return nodes.model(graph)
 
 
-def _features(nodes: Nodes, inputs: str, layers: Layers) -> str:
+def _features(nodes: Nodes, inputs: str, layers: Layers, graph: Graph) -> str:
     """From scaled inputs to features, without those inputs that may stand beside them."""
     z = inputs
     for layer in layers.linear:
         weight = nodes.const(layer.weight, name=ENCODER)
         z = nodes.add("Relu", [nodes.add("Gemm", [z, weight, nodes.const(layer.bias)], transB=1)])
-    return nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)]) if layers.bounds().max() > LARGE else z
+    return _held(nodes, z, layers.bounds(graph.farthest).max())
+
+
+def _held(nodes: Nodes, z: str, bound: float) -> str:
+    """Features of which none exceeds a bound, held within +-`LARGE`."""
+    return nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)]) if bound > LARGE else z
 
 
 def _inputs(nodes: Nodes, graph: Graph) -> str:
     """Scaled inputs."""
     inputs = nodes.add("Sub", [INPUT, nodes.own(graph.x_center)])
     inputs = nodes.add("Div", [inputs, nodes.own(graph.x_scale)])
-    return nodes.single(nodes.add("Clip", [inputs, nodes.own(-FAR), nodes.own(FAR)]))
+    return nodes.single(nodes.add("Clip", [inputs, nodes.own(-graph.farthest), nodes.own(graph.farthest)]))
 
 
 def _write_gaussian(nodes: Nodes, z: str, graph: Graph) -> None:

@@ -73,12 +73,14 @@ def train(method: str, regressor: DepthRegressor, pairs: DepthFolder) -> Trained
     start = time.perf_counter()
     if method == OURS:
         model: Predictor = regressor.fit(pairs).model_
+        scaling = regressor.center_, regressor.scale_
     else:
         batches = regressor.prepare(pairs)
+        scaling = batches[0].center, batches[0].scale
         model = untrained(method, regressor)
         options = regressor.options() if method in SMOOTH else replace(regressor.options(), smoothness=0.0)
         fit_baseline(model, *batches, options=options, verbose=regressor.verbose)
     model.eval()
     if find_device(regressor.device).type == "cuda":
         torch.cuda.synchronize()
-    return Trained(model, regressor.center_, regressor.scale_, time.perf_counter() - start)
+    return Trained(model, *scaling, time.perf_counter() - start)
