@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from density_regression import DensityRegressor
-from density_regression.loop import TensorBatches, TrainingOptions, optimise
+from density_regression.batches import TensorBatches
+from density_regression.loop import TrainingOptions, optimise
 
 
 class _Recorded(nn.Module):

@@ -18,8 +18,8 @@ from density_regression.baselines.due import DUENetwork
 from density_regression.baselines.ensemble import EnsembleNetwork
 from density_regression.baselines.gaussian import GaussianNetwork
 from density_regression.baselines.sngp import SNGPNetwork
+from density_regression.batches import TensorBatches
 from density_regression.head import Moments
-from density_regression.loop import TensorBatches
 from density_regression.network import position_weights
 from density_regression.training import _NegativeLogLikelihood, cache_features
 

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from density_regression import loop
-from density_regression.loop import TensorBatches, TrainingOptions, _uphill, optimise
+from density_regression.batches import TensorBatches
+from density_regression.loop import TrainingOptions, _uphill, optimise
 
 
 class Squares(nn.Module):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from density_regression import tables, training
-from density_regression.loop import TensorBatches
+from density_regression.batches import TensorBatches
 from density_regression.model import DensityRegression
 from density_regression.tables import Scaling, Table
 

@@ -13,7 +13,7 @@ import density_regression
 from density_regression import DensityRegressor, MixtureDensity, fit_together
 from density_regression.base import DeepRegressor
 from density_regression.baselines import DeepEnsembleRegressor, GaussianRegressor, MCDropoutRegressor
-from density_regression.loop import TensorBatches
+from density_regression.batches import TensorBatches
 from density_regression.stacked import MappedLoss
 
 SETTINGS = {"hidden": (8,), "epochs": 3, "batch_size": 20, "n_threads": 1, "verbose": False}

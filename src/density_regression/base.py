@@ -7,7 +7,6 @@ import hashlib
 import inspect
 import json
 import os
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from torch import Tensor, nn
 
 from density_regression.encoders import MLP
 from density_regression.export import ExportedEstimator
-from density_regression.loop import TrainingOptions, TrainingReport
+from density_regression.loop import TrainingOptions, TrainingReport, own_draws
 from density_regression.network import Predictor
 from density_regression.persistence import checksum
 from density_regression.predicting import PredictingEstimator, threads
@@ -41,11 +40,8 @@ __all__ = [
     "Run",
     "Settings",
     "network_checksum",
-    "own_draws",
     "unchanged_on_failure",
 ]
-
-_TURN = threading.RLock()
 
 
 class Settings(TypedDict, total=False):
@@ -435,16 +431,6 @@ def network_checksum(network: nn.Module) -> str:
         tensors |= {f"{name}.{key}": value for key, value in shown.items() if isinstance(value, Tensor)}
         settings.append([name, {key: to_json(value) for key, value in shown.items()}])
     return hashlib.sha256(f"{network} {settings} {checksum(tensors)}".encode()).hexdigest()
-
-
-@contextmanager
-def own_draws() -> Iterator[None]:
-    """Draw what is drawn (weights, dropout) by our seed, and leave the caller's generator as it was.
-
-    The generator is that of the whole process, so fits in threads of it take turns.
-    """
-    with _TURN, torch.random.fork_rng():
-        yield
 
 
 @contextmanager

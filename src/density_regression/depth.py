@@ -18,7 +18,7 @@ from density_regression.datasets.depth import DepthFolder
 from density_regression.density import GaussianDensity, RobustTempering
 from density_regression.encoders import Patches, UNet, WithScene
 from density_regression.head import Moments
-from density_regression.loop import TrainingOptions, TrainingReport, find_device
+from density_regression.loop import TrainingOptions, TrainingReport, find_device, own_draws
 from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, read_model, write_model
 from density_regression.scene import SceneRegression
@@ -223,8 +223,7 @@ class DepthRegressor:
         pairs = folder if isinstance(folder, DepthFolder) else DepthFolder(folder)
         train, held_out = self.prepare(pairs)
         scaling = train.center, train.scale
-        # Whatever is drawn comes from our seed, and the caller's generator is left as it was.
-        with torch.random.fork_rng():
+        with own_draws():
             torch.manual_seed(self.random_state)
             model = placed(self.build(), self.device)
             report = fit_density_regression(

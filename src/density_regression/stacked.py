@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from density_regression.batches import Batches, on_device
 from density_regression.encoders import WithInputs, beside
-from density_regression.loop import Batches, on_device
 
 __all__ = ["MappedLoss", "Stacked", "StackedLoss", "can_train", "stack"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from density_regression._numeric import FAR
-from density_regression.loop import TensorBatches
+from density_regression.batches import TensorBatches
 from density_regression.persistence import InvalidModelError
 
 __all__ = ["Floats", "Index", "OwnUnits", "Scaling", "Table", "split_rows"]

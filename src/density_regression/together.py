@@ -10,7 +10,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from density_regression.base import DeepRegressor, network_checksum, own_draws, unchanged_on_failure
+from density_regression.base import DeepRegressor, network_checksum, unchanged_on_failure
+from density_regression.loop import own_draws
 from density_regression.predicting import threads
 
 __all__ = ["fit_together"]

@@ -15,19 +15,10 @@ from torch import Tensor, nn
 
 from density_regression._numeric import tame
 from density_regression._progress import StepProgress
+from density_regression.batches import Batches, TensorBatches, on_device
 from density_regression.encoders import WithScene
 from density_regression.head import Head, Moments, gaussian_losses
-from density_regression.loop import (
-    Batches,
-    TensorBatches,
-    TrainingOptions,
-    TrainingReport,
-    find_device,
-    on_device,
-    optimise,
-    optimise_each,
-    timed,
-)
+from density_regression.loop import TrainingOptions, TrainingReport, find_device, optimise, optimise_each, timed
 from density_regression.model import DensityRegression
 from density_regression.network import Features, weighted_mean
 from density_regression.persistence import Checkpoints

@@ -17,8 +17,9 @@ from density_regression import load
 from density_regression.baselines import BayesianNetwork, BayesianRegressor, fit_baseline
 from density_regression.baselines.bayesian import BayesianLinear, Prior, gaussian_kl, mixture_kl
 from density_regression.baselines.sampled import mixture_moments
+from density_regression.batches import TensorBatches
 from density_regression.encoders import MLP
-from density_regression.loop import TensorBatches, TrainingOptions
+from density_regression.loop import TrainingOptions
 
 MIXTURE = Prior(std=1.0, narrow_std=0.1, narrow_share=0.4)
 

@@ -17,9 +17,10 @@ from density_regression.baselines import DropoutNetwork, MCDropoutRegressor, fit
 from density_regression.baselines.drawn import with_replaced
 from density_regression.baselines.dropout import MCDropout
 from density_regression.baselines.sampled import mixture_moments
+from density_regression.batches import TensorBatches
 from density_regression.encoders import MLP
 from density_regression.head import Moments
-from density_regression.loop import TensorBatches, TrainingOptions
+from density_regression.loop import TrainingOptions
 
 
 def network(hidden: tuple[int, ...] = (3, 2), dropout: float = 0.3, **params: int) -> DropoutNetwork:

@@ -19,7 +19,8 @@ from density_regression.baselines import (
     fit_baseline,
 )
 from density_regression.baselines.base import Objective
-from density_regression.loop import TensorBatches, optimise
+from density_regression.batches import TensorBatches
+from density_regression.loop import optimise
 from density_regression.stacked import stack
 
 DOUBLE = torch.float64

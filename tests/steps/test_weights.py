@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from density_regression import DensityRegressor, TrainingOptions, fit_density_regression
 from density_regression.base import DeepRegressor
 from density_regression.baselines import DeepEnsembleRegressor, DeterministicRegressor
-from density_regression.loop import TensorBatches, _share, on_device, optimise
+from density_regression.batches import TensorBatches, on_device
+from density_regression.loop import _share, optimise
 from density_regression.network import weighted_mean
 from steps.helpers import batches, generator, network, nll, wave
 

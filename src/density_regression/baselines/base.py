@@ -13,17 +13,9 @@ from torch import Tensor, nn
 
 from density_regression._progress import StepProgress
 from density_regression.base import DeepRegressor, Run
+from density_regression.batches import Batches, TensorBatches
 from density_regression.encoders import feature_width
-from density_regression.loop import (
-    Batches,
-    TensorBatches,
-    TrainingOptions,
-    TrainingReport,
-    find_device,
-    optimise,
-    optimise_each,
-    timed,
-)
+from density_regression.loop import TrainingOptions, TrainingReport, find_device, optimise, optimise_each, timed
 from density_regression.network import Network, Predictor, weighted_mean
 from density_regression.persistence import Checkpoints
 from density_regression.predicting import CHUNK

@@ -15,8 +15,8 @@ from density_regression.base import About, Settings
 from density_regression.baselines.drawn import Draws, RandomNetwork, current_draws, with_replaced
 from density_regression.baselines.gaussian import split_moments
 from density_regression.baselines.sampled import SampledRegressor
+from density_regression.batches import Batches, on_device
 from density_regression.head import Moments
-from density_regression.loop import Batches, on_device
 from density_regression.network import position_weights
 
 __all__ = ["BayesianLinear", "BayesianNetwork", "BayesianRegressor", "Prior", "gaussian_kl", "mixture_kl"]

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from density_regression.base import About
 from density_regression.baselines.base import Baseline, BaselineRegressor
+from density_regression.batches import Batches, on_device
 from density_regression.head import Moments
-from density_regression.loop import Batches, on_device
 
 __all__ = ["DeterministicNetwork", "DeterministicRegressor"]
 

@@ -15,8 +15,8 @@ from density_regression._extras import import_extra
 from density_regression.base import About, Settings
 from density_regression.baselines.gaussian import gaussian_nll
 from density_regression.baselines.spectral import SpectralBaseline, SpectralRegressor, mean_distance
+from density_regression.batches import Batches
 from density_regression.head import Moments
-from density_regression.loop import Batches
 from density_regression.network import Features
 
 __all__ = ["DUENetwork", "DUERegressor", "Posterior", "SparseGP"]

@@ -16,9 +16,10 @@ from density_regression.base import About, Settings
 from density_regression.baselines.base import Objective, mean_history
 from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll, split_moments
 from density_regression.baselines.sampled import Sampled, SampledRegressor
+from density_regression.batches import Batches, TensorBatches
 from density_regression.encoders import feature_width
 from density_regression.head import Moments
-from density_regression.loop import Batches, TensorBatches, TrainingOptions, optimise
+from density_regression.loop import TrainingOptions, optimise
 from density_regression.network import weighted_mean
 from density_regression.stacked import Stacked, StackedLoss, can_train, stack
 from density_regression.tables import Table

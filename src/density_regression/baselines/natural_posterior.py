@@ -16,10 +16,10 @@ from density_regression._numeric import LARGE
 from density_regression.base import About, Settings
 from density_regression.baselines.gaussian import split_moments
 from density_regression.baselines.student import NormalInverseGamma, StudentBaseline, StudentRegressor
+from density_regression.batches import Batches, on_device
 from density_regression.density import FlowDensity, RadialFlowDensity
 from density_regression.density._tail import continue_radially, trusted_radius
 from density_regression.density.radial import RadialFlow
-from density_regression.loop import Batches, on_device
 
 __all__ = ["NaturalPosteriorNetwork", "NaturalPosteriorRegressor"]
 

@@ -15,8 +15,8 @@ from density_regression._numeric import FittedModule
 from density_regression.base import About, Settings
 from density_regression.baselines.gaussian import LOG_STD_LIMIT, gaussian_nll
 from density_regression.baselines.spectral import SpectralBaseline, SpectralRegressor, mean_distance
+from density_regression.batches import Batches, on_device
 from density_regression.head import Moments
-from density_regression.loop import Batches, on_device
 from density_regression.network import Features
 
 __all__ = ["RandomFeatureGP", "SNGPNetwork", "SNGPRegressor"]

@@ -17,8 +17,8 @@ from torch.nn.utils import parametrize
 
 from density_regression.base import Settings
 from density_regression.baselines.base import Baseline, BaselineRegressor
+from density_regression.batches import Batches, on_device
 from density_regression.encoders import ResidualMLP
-from density_regression.loop import Batches, on_device
 from density_regression.network import Features, position_weights
 
 __all__ = ["SpectralBaseline", "SpectralNorm", "SpectralRegressor", "mean_distance", "normalise", "settle"]
