@@ -98,9 +98,3 @@ def test_inputs_of_the_caller_are_left_alone() -> None:
     optimise(Squares(), batches, None, TrainingOptions(epochs=1, smoothness=0.1))
     assert not batches.rows[0].requires_grad
     assert torch.equal(batches.rows[0], rows()[0])
-
-
-@pytest.mark.parametrize("smoothness", [-0.1, float("nan"), float("inf")])
-def test_bad_values(smoothness: float) -> None:
-    with pytest.raises(ValueError, match="smoothness"):
-        TrainingOptions(smoothness=smoothness)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from density_regression.encoders import MLP
 from density_regression.export import ExportedEstimator
-from density_regression.loop import TrainingOptions, TrainingReport, own_draws
+from density_regression.loop import PRECISIONS, TrainingOptions, TrainingReport, own_draws
 from density_regression.network import Predictor
 from density_regression.persistence import checksum
 from density_regression.predicting import PredictingEstimator, threads
@@ -168,7 +168,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         "patience": [Interval(Integral, 1, None, closed="left"), None],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "device": [str],
-        "precision": [StrOptions({"32-true", "16-mixed", "bf16-mixed"})],
+        "precision": [StrOptions(set(PRECISIONS))],
         "compile": ["boolean"],
         # Far more than there are cores would end the process, and a saved model may ask for them.
         "n_threads": [Interval(Integral, 1, 1024, closed="both"), None],

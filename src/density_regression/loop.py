@@ -18,6 +18,7 @@ from density_regression._progress import StepProgress
 from density_regression.batches import Batches, TensorBatches, reader
 
 __all__ = [
+    "PRECISIONS",
     "TrainingOptions",
     "TrainingReport",
     "find_device",
@@ -27,6 +28,9 @@ __all__ = [
     "timed",
 ]
 
+
+PRECISIONS: Final = ("32-true", "16-mixed", "bf16-mixed")
+"""Fabric's names of those in which step 1 can run: the network stays in float32, which steps 2 and 3 need."""
 
 MOVED: Final = 0.5
 """What a row counts when its inputs are moved, beside itself; see `TrainingOptions.smoothness`."""
@@ -45,7 +49,7 @@ class TrainingOptions:
     Attributes
     ----------
     epochs : int
-        Most passes over the data in step 1.
+        Most passes over the data in step 1; 0 leaves the network as it is.
     learning_rate : float
         Of AdamW; falls to zero along a cosine.
     weight_decay : float
@@ -64,8 +68,8 @@ class TrainingOptions:
         Largest norm of a gradient.
     device : str
         "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
-    precision : str
-        Fabric's name for the precision of step 1, such as "32-true" or "bf16-mixed".
+    precision : {"32-true", "16-mixed", "bf16-mixed"}
+        Of step 1, by Fabric's names.
     compile : bool
         Whether to compile step 1 (worth it for large encoders only).
     seed : int
@@ -85,8 +89,15 @@ class TrainingOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.smoothness) and self.smoothness >= 0):
-            raise ValueError(f"smoothness must be at least 0 and finite, got {self.smoothness}.")
+        for name in ("epochs", "learning_rate", "weight_decay", "average", "smoothness"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}.")
+        if self.patience is not None and not self.patience >= 1:
+            raise ValueError(f"patience must be None or at least 1, got {self.patience}.")
+        if not self.gradient_clip > 0:
+            raise ValueError(f"gradient_clip must be positive, got {self.gradient_clip}.")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}.")
 
 
 @dataclass

@@ -293,3 +293,25 @@ def test_batches_are_shuffled_anew() -> None:
     assert not torch.equal(first, x)
     assert all(torch.equal(*pair) for pair in zip((first, second), epochs(0), strict=True))
     assert not torch.equal(first, epochs(1)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", -1),
+        ("learning_rate", float("nan")),
+        ("weight_decay", -0.1),
+        ("average", -1.0),
+        ("smoothness", float("inf")),
+        ("smoothness", -0.1),
+        ("patience", 0),
+        ("gradient_clip", 0.0),
+        ("gradient_clip", float("nan")),
+        # These would turn the network itself into numbers that steps 2 and 3 do not share.
+        ("precision", "64-true"),
+        ("precision", "bf16-true"),
+    ],
+)
+def test_bad_options(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=name):
+        TrainingOptions(**{name: value})  # type: ignore[arg-type]
