@@ -4,14 +4,16 @@
 
 Ours, a Gaussian network and an ensemble of five, each written by hand with the same folding and run by one thread, in
 blocks by turns within one run; MLPs of 2 x 100, with as many components as the density chooses and with one, and of a
-million parameters; batches of 1 and of 1,000. The results of ours are compared with torch's on rows of which half lie
-up to 10^9 deviations away; and those of an encoder in int8 on test rows.
+million parameters; batches of 1 and of 1,000. Likewise with an encoder of one's own, convolutions of a million
+parameters, where it is torch's exporter that writes all three. The results of ours are compared with torch's on rows of
+which half lie up to 10^9 deviations away; and those of an encoder in int8 on test rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import onnxruntime
 import torch
 from _timing import by_turns, finish, machine
 from sklearn.datasets import make_friedman1
+from torch import Tensor, nn
 
 from density_regression import DensityRegressor
 from density_regression.base import DeepRegressor
@@ -33,7 +36,11 @@ SHAPES = {
     "MLP 2 x 100, one component": ((100, 100), 1),
     "MLP of a million": ((950, 950), "auto"),
 }
+CONVOLUTIONS = "convolutions of a million"
 BATCHES = (1, 1000)
+LONGEST = 60.0
+"""Seconds that one comparison may take, within the fewest rounds that have a median."""
+FEWEST = 5
 
 
 def main() -> None:
@@ -51,15 +58,51 @@ def main() -> None:
         for name, (hidden, components) in SHAPES.items():
             settings = {"hidden": hidden, "epochs": 5, "random_state": 0, "verbose": False}
             ours = DensityRegressor(**settings, density=MixtureDensity(components)).fit(*train)
-            plain, ensemble = (method(**settings).fit(*train) for method in (GaussianRegressor, DeepEnsembleRegressor))
-            sessions = [exported(method, path) for method in (plain, ours, ensemble)]
+            sessions = [exported(method, path) for method in beside(ours, settings, *train)]
             figures[name] = {"components": len(ours.model_.density.log_norm)}
             if name == "MLP 2 x 100":
                 figures["largest relative difference from torch"] = differences(ours, sessions[1], args.rows)
             for batch in BATCHES:
                 figures[name][str(batch)] = compared(sessions, X[:batch], args.rounds)
             figures[name]["int8"] = rounded(ours, path, X[4000:], y[4000:])
+        figures[CONVOLUTIONS] = convolutions(path, args.rounds)
     finish(figures, args.json)
+
+
+class Windows(nn.Sequential):
+    """Convolutions along windows of 64 steps of 4 sensors, to the means of 256 features."""
+
+    def __init__(self) -> None:
+        sizes = (4, 256, 256, 256, 256)
+        parts = [
+            part
+            for before, after in pairwise(sizes)
+            for part in (nn.Conv1d(before, after, 5, stride=2, padding=2), nn.ReLU())
+        ]
+        super().__init__(nn.Unflatten(1, (4, 64)), *parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).mean(-1)
+
+
+def convolutions(path: Path, rounds: int) -> dict[str, Any]:
+    """The same comparison with convolutions for an encoder; what they learn does not matter here."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(max(BATCHES), 256))
+    y = X[:, :64].mean(1) + 0.1 * rng.normal(size=len(X))
+    settings = {"encoder": Windows(), "epochs": 1, "random_state": 0, "verbose": False}
+    ours = DensityRegressor(**settings).fit(X, y)
+    sessions = [exported(method, path) for method in beside(ours, settings, X, y)]
+    about = {
+        "parameters of the encoder": sum(part.numel() for part in settings["encoder"].parameters()),
+        "components": len(ours.model_.density.log_norm),
+    }
+    return about | {str(batch): compared(sessions, X[:batch], rounds) for batch in BATCHES}
+
+
+def beside(ours: DensityRegressor, settings: dict[str, Any], X: np.ndarray, y: np.ndarray) -> list[DeepRegressor]:
+    """A Gaussian network, ours, and an ensemble of five."""
+    return [GaussianRegressor(**settings).fit(X, y), ours, DeepEnsembleRegressor(**settings).fit(X, y)]
 
 
 def exported(model: DeepRegressor, path: Path, *, int8: bool = False) -> onnxruntime.InferenceSession:
@@ -73,7 +116,9 @@ def exported(model: DeepRegressor, path: Path, *, int8: bool = False) -> onnxrun
 def compared(sessions: list[onnxruntime.InferenceSession], x: np.ndarray, rounds: int) -> dict[str, float]:
     """Times of a Gaussian network, ours and an ensemble, and their ratios."""
     calls = [lambda session=session: session.run(None, {"X": x}) for session in sessions]
-    plain, ours, ensemble = by_turns(calls, rounds, max(200 // len(x), 2))
+    block = max(200 // len(x), 2)
+    seconds = sum(by_turns(calls, 1)) * (block + 1)
+    plain, ours, ensemble = by_turns(calls, min(rounds, max(int(LONGEST / seconds), FEWEST)), block)
     return {
         "Gaussian network (microseconds)": 1e6 * plain,
         "ours (microseconds)": 1e6 * ours,

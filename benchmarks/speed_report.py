@@ -160,7 +160,7 @@ def exports(export: Figures) -> Iterator[str]:
                 (
                     f"{name} ({found['components']} components)",
                     f"{int(batch):,}",
-                    *(number(part[f"{who} (microseconds)"]) for who in ("Gaussian network", "ours", "five networks")),
+                    *(f"{part[f'{who} (microseconds)']:,.1f}" for who in ("Gaussian network", "ours", "five networks")),
                     f"{part['ours / Gaussian network']:.2f}",
                     f"{part['five networks / ours']:.2f}",
                 )
@@ -170,6 +170,8 @@ def exports(export: Figures) -> Iterator[str]:
     yield ""
     rows = []
     for name, found in each_shape(export):
+        if "int8" not in found:
+            continue
         part = found["int8"]
         changes = [part["largest change of a mean, in its deviations"], part["largest relative change of a deviation"]]
         pairs = [f"{part[f'{key}, float32']:.4f}, {part[f'{key}, int8']:.4f}" for key in ("NLL", "CRPS")]
@@ -183,7 +185,7 @@ def exports(export: Figures) -> Iterator[str]:
 
 def each_shape(export: Figures) -> Iterator[tuple[str, Figures]]:
     """The networks that were exported."""
-    return ((name, found) for name, found in export.items() if name.startswith("MLP"))
+    return ((name, found) for name, found in export.items() if "components" in found)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
