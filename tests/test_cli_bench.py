@@ -120,6 +120,27 @@ def test_a_missing_extra_is_told_before_anything_is_fitted(tmp_path: Path, monke
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("suite", "text", "message"),
+    [
+        ("uci-shift", "a,a,b,y\n" + "1,2,3,4\n" * 9, "names of columns must differ: a."),
+        ("uci-shift", "a,b,y\n" + "1,2,3\n" * 9, "sales has no feature that varies, so no part of one to hide."),
+        ("uci-shift", "a,b,y\n" + "1,2,3\n" * 3, "sales must have 7 rows at least"),
+        ("uci", "a,b,y\n" + "1,2,3\n" * 3, "sales must have 7 rows at least"),
+        ("uci", "a,b,y\n", "it has no rows."),
+    ],
+)
+def test_a_table_that_cannot_be_run_is_refused_in_one_line(tmp_path: Path, suite: str, text: str, message: str) -> None:
+    (tmp_path / "uci").mkdir()
+    (tmp_path / "uci" / "sales.csv").write_text(text)
+    command = ["bench", suite, "--datasets", "sales", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_no_results_to_report(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         result = CliRunner().invoke(app, ["report", str(path)])

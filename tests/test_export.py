@@ -31,7 +31,7 @@ from density_regression.cli import app
 from density_regression.density import MixtureDensity
 from density_regression.encoders import WithInputs
 from density_regression.export import ExportError
-from density_regression.export.squares import Squares
+from density_regression.export.squares import ROUGH, Squares
 from density_regression.lean import Constants
 from density_regression.tables import Floats
 
@@ -165,6 +165,16 @@ def test_tight_components_far_apart_do_not_drown(
     assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, far]))
 
 
+def test_far_centers_of_wide_features_do_not_drown(tmp_path: Path) -> None:
+    """What is linear is a difference of squares only where these are small."""
+    x = np.random.default_rng(1).normal(size=(1000, 1000))
+    model = DensityRegressor(**{**QUICK, "hidden": (100, 100)}, density=MixtureDensity(8)).fit(x, x[:, 0])
+    constants = Constants.of(model.model_)
+    assert constants is not None
+    assert np.square(Squares.of(constants).linear).sum(0).max() / constants.unit**2 > ROUGH
+    assert model.to_onnx(tmp_path / "model.onnx") < 2e-5
+
+
 def test_a_wide_range_of_deviations(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
     """Variances from e^-28 to e^28: s goes through its range in many steps."""
     x, _ = rows
@@ -292,8 +302,7 @@ def test_what_float32_loses_is_told(rows: tuple[Floats, Floats], tmp_path: Path)
     center, scale = model.x_scaling_
     x = center + scale * np.random.default_rng(1).normal(size=(200, 5))
     difference = model.to_onnx(tmp_path / "single.onnx", dtype="float32")
-    x32 = x.astype(np.float32)
-    found, (mean, std) = run(tmp_path / "single.onnx", x32), model.predict(x32, return_std=True)
+    found, (mean, std) = run(tmp_path / "single.onnx", x.astype(np.float32)), model.predict(x, return_std=True)
     worst = (np.abs(found["mean"][:, 0] - mean) / np.maximum(std, np.abs(mean))).max()
     assert difference > 0.3 * worst > 0
 

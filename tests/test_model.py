@@ -135,6 +135,11 @@ def test_wrong_width_is_said(width):
         DensityRegression(nn.Identity(), 3)(torch.zeros(5, width))
 
 
+def test_an_encoder_of_several_results_is_told():
+    with pytest.raises(ValueError, match="The encoder returned a tuple; expected one tensor"):
+        DensityRegression(nn.LSTM(3, 3), 3)(torch.zeros(5, 3))
+
+
 class OtherPrecision(nn.Module):
     """An encoder whose features are in a precision of their own."""
 

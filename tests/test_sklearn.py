@@ -409,6 +409,18 @@ def test_text_in_a_frame_is_refused(frame) -> None:
         quick().fit(with_text[NAMES], frame["price"])
 
 
+def test_dates_in_a_frame_are_refused(frame) -> None:
+    days = pd.date_range("2026-01-01", periods=len(frame))
+    is_pandas = isinstance(frame, pd.DataFrame)
+    dated = frame.assign(size=days) if is_pandas else frame.with_columns(size=pl.Series(days.to_list()))
+    with pytest.raises(ValueError, match="column 'size' of X holds dates or times"):
+        quick().fit(dated[NAMES], frame["price"])
+    with pytest.raises(ValueError, match="y holds dates or times"):
+        quick().fit(frame[NAMES], dated["size"])
+    with pytest.raises(ValueError, match="column 'size' of X holds dates or times"):
+        quick().fit(frame[NAMES], frame["price"]).predict(dated[NAMES])
+
+
 def test_pandas_own_types(columns) -> None:
     plain = pd.DataFrame(columns)
     typed = plain.convert_dtypes()

@@ -139,6 +139,8 @@ def test_settings_must_agree() -> None:
         fit_together([GaussianRegressor(epochs=1), GaussianRegressor(epochs=2)], TABLES[:2])
     with pytest.raises(ValueError, match="same settings"):
         fit_together([GaussianRegressor(), DeepEnsembleRegressor()], TABLES[:2])
+    with pytest.raises(ValueError, match="same one twice"):
+        fit_together([GaussianRegressor()] * 2, TABLES[:2])
     with pytest.raises(ValueError, match="do not match"):
         fit_together(regressors("Gaussian"), TABLES[:2])
 

@@ -31,7 +31,7 @@ from density_regression.network import Predictor
 from density_regression.persistence import checksum
 from density_regression.predicting import PredictingEstimator, threads
 from density_regression.saving import to_json
-from density_regression.tables import Floats, OwnUnits, Scaling, Table, split_rows
+from density_regression.tables import Floats, OwnUnits, Scaling, Table, refuse_dates, split_rows
 
 __all__ = [
     "About",
@@ -333,6 +333,8 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         """Inputs (n, c) and targets (n, k), checked."""
         if issparse(y):
             raise ValueError("y must be dense, got a sparse matrix: give y.toarray().")
+        refuse_dates(X, "X")
+        refuse_dates(y, "y")
         x, target = validate_data(
             self,
             X,

@@ -38,7 +38,8 @@ MOVED: Final = 0.5
 _TURN: Final = threading.RLock()
 
 DIVERGED: Final = (
-    "Training diverged: no epoch gave a finite loss. Scale the inputs and targets, or lower learning_rate."
+    "Training diverged: no epoch gave a finite loss. "
+    "Look for NaN among inputs and targets, scale them, or lower learning_rate."
 )
 
 

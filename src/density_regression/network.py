@@ -87,6 +87,8 @@ class Network(Predictor):
     def encode(self, x: Tensor) -> Tensor:
         """Features z, of shape (batch, features) or (batch, features, ...), always finite."""
         z: Tensor = self.encoder(x)
+        if not isinstance(z, Tensor):
+            raise ValueError(f"The encoder returned a {type(z).__name__}; expected one tensor of features.")
         if z.ndim < 2 or z.shape[1] != self.features:
             raise ValueError(
                 f"The encoder returned shape {tuple(z.shape)}; expected (batch, {self.features}) or "

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from density_regression.saving import SavedEstimator
-from density_regression.tables import Floats
+from density_regression.tables import Floats, refuse_dates
 
 __all__ = ["PredictingEstimator", "normal_scores", "threads"]
 
@@ -60,7 +60,7 @@ class PredictingEstimator(SavedEstimator):
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.95) -> tuple[Floats, Floats]:
         """Ends of the central interval that holds the target with probability `coverage`, each (n,) or (n, k)."""
-        if not 0 < coverage < 1:
+        if np.ndim(coverage) > 0 or not 0 < coverage < (1 + coverage) / 2 < 1:
             raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage}.")
         low, high = np.moveaxis(self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2]), -1, 0)
         return low, high
@@ -120,6 +120,7 @@ class PredictingEstimator(SavedEstimator):
             known = X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
             if known and math.isfinite(torch.from_numpy(X).sum().item()):
                 return X
+        refuse_dates(X, "X")
         rows: Floats = validate_data(self, X, reset=False, dtype=np.float64)
         return rows
 

@@ -13,7 +13,7 @@ from density_regression._numeric import FAR
 from density_regression.batches import TensorBatches
 from density_regression.persistence import InvalidModelError
 
-__all__ = ["Floats", "Index", "OwnUnits", "Scaling", "Table", "split_rows"]
+__all__ = ["Floats", "Index", "OwnUnits", "Scaling", "Table", "refuse_dates", "split_rows"]
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -137,3 +137,17 @@ def split_rows(n: int, fraction: float, seed: int) -> tuple[Index, Index]:
     held = max(round(fraction * n), min(10, n // 4)) if fraction > 0 else 0
     held = min(held, n - 2)
     return order[held:], order[:held]
+
+
+def refuse_dates(values: Any, name: str) -> None:
+    """Raise a `ValueError` if an array or a column holds dates or times: as numbers, missing ones would be -9e18."""
+    if hasattr(values, "columns") and hasattr(values, "dtypes"):
+        kinds = {
+            f"column {column!r} of {name}": dtype for column, dtype in zip(values.columns, values.dtypes, strict=True)
+        }
+    else:
+        kinds = {name: values.dtype if hasattr(values, "dtype") else np.asarray(values).dtype}
+    for place, dtype in kinds.items():
+        # Types of numpy and pandas have a kind, those of polars are asked.
+        if getattr(dtype, "kind", "O") in "mM" or (hasattr(dtype, "is_temporal") and dtype.is_temporal()):
+            raise ValueError(f"{place} holds dates or times ({dtype}): give numbers, such as days since a first one.")

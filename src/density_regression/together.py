@@ -48,6 +48,8 @@ def fit_together(
     """
     if len({type(regressor) for regressor in regressors}) > 1:
         raise ValueError("regressors must be of one class, and have the same settings but for random_state.")
+    if len({id(regressor) for regressor in regressors}) < len(regressors):
+        raise ValueError("regressors must not hold the same one twice: it could keep one fit only.")
     differing = sorted({name for regressor in regressors for name in _differing(regressor, regressors[0])})
     if differing:
         names = ", ".join(differing)

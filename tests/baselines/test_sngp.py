@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF
 from torch import nn
 
 from density_regression.baselines import SNGPNetwork, SNGPRegressor, fit_baseline
-from density_regression.baselines.sngp import MOST_FEATURES, RandomFeatureGP
+from density_regression.baselines.sngp import FARTHEST, MOST_FEATURES, RandomFeatureGP
 from density_regression.encoders import ResidualMLP
 from density_regression.loop import TrainingOptions
 
@@ -171,6 +171,27 @@ def test_far_away_the_variance_tends_to_the_prior_s(cubic):
     assert (far > 0.8).all()
     assert (far < 1.2).all()
     assert far.dtype == np.float32
+
+
+def test_so_far_away_that_cosines_would_be_noise_they_are_those_of_the_edge():
+    """Else rounding decides them, and no two programs agree."""
+    gp = process(40).float()
+    z = 1.5 * torch.nn.functional.normalize(rows(20)[0])
+    with torch.no_grad():
+        near, edge, far = (gp.phi(scale * z) for scale in (0.5 * FARTHEST, FARTHEST, 1e9))
+        angle = (0.5 * FARTHEST * z * torch.exp(-gp.log_length)) @ gp.frequency.T + gp.phase
+    torch.testing.assert_close(near, math.sqrt(2 / 40) * torch.cos(angle), rtol=0, atol=1e-4)
+    torch.testing.assert_close(far, edge, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_export_agrees_however_far(targets, tmp_path):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, 3))
+    y = X[:, [0]] ** 2 + X[:, [2]] + 0.1 * rng.normal(size=(300, targets))
+    for seed in range(3):
+        reg = SNGPRegressor(epochs=5, **{**QUICK, "random_state": seed}).fit(X, y)
+        assert reg.to_onnx(tmp_path / "model.onnx") < 5e-4
 
 
 def test_score_samples_is_minus_the_variance_without_noise(friedman):

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,50 @@ def test_tables_of_the_user(folder: Path) -> None:
     assert table.target_name == "sold"
     assert table.y.tolist() == [2.0, 4.5]
     assert load_uci("v1.2", folder).X.tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"größe","b, x",y\n"0.1257",2,3\n4,"5",6\n',
+        '"größe", "b, x", y\n0.1257, 2, 3\n4, 5, 6\n',
+        '\ufeff"größe","b, x",y\r\n0.1257,2,3\r\n4,5,6\r\n\r\n\r\n',
+    ],
+    ids=["quotes", "spaces", "as Excel writes it"],
+)
+@pytest.mark.parametrize("file", ["sales.csv", "sales.csv.gz"])
+def test_ways_to_write_a_table(folder: Path, file: str, text: str) -> None:
+    content = text.encode()
+    (folder / "uci" / file).write_bytes(gzip.compress(content) if file.endswith(".gz") else content)
+    table = load_uci("sales", folder)
+    assert table.feature_names == ("größe", "b, x")
+    assert table.target_name == "y"
+    assert table.X.tolist() == [[0.1257, 2], [4, 5]]
+    assert table.y.tolist() == [3, 6]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a,a,b,b,y\n1,2,3,4,5\n", "names of columns must differ: a, b"),
+        ("a,b,a\n1,2,3\n", "names of columns must differ: a"),
+        ("1,2.5,-3e4\n4,5,6\n", "its first line is numbers, not names of columns"),
+        ("a;b;y\n1;2;3\n", "its header must name two columns or more, separated by commas, got 'a;b;y'"),
+        ("a\tb\ty\n1\t2\t3\n", r"its header must name two columns or more, separated by commas, got 'a\tb\ty'"),
+        ("", "it has no rows"),
+        ("\n\n", "it has no rows"),
+        ("a,b,y\n", "it has no rows"),
+        ("a,b,y\n\n\n", "it has no rows"),
+        ("a,b,y\n# first\n1,2,3\n", "could not convert string '# first'"),
+        ("a,b,y\n1,2,3 # note\n", "could not convert string '3 # note'"),
+        ('"a,b,y\n1,2,3\n', "unexpected end of data"),
+    ],
+)
+def test_a_table_that_is_refused_is_told_why(folder: Path, text: str, reason: str) -> None:
+    (folder / "uci" / "sales.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"sales\.csv cannot be read as a table of numbers: {re.escape(reason)}"):
+        load_uci("sales", folder)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])

@@ -183,6 +183,18 @@ def test_sparse_targets() -> None:
         quick().fit(X20, csr_matrix(Y20[:, None]))
 
 
+@pytest.mark.parametrize("unit", ["M8[s]", "m8[s]"])
+def test_dates_are_no_numbers(unit: str) -> None:
+    """One that is missing would be -9e18."""
+    times = np.array(["NaT", *range(19)], dtype=unit)
+    with pytest.raises(ValueError, match="y holds dates or times"):
+        quick().fit(X20, times)
+    with pytest.raises(ValueError, match="y holds dates or times"):
+        quick().fit(X20, list(times))
+    with pytest.raises(ValueError, match="X holds dates or times"):
+        quick().fit(times[:, None], Y20)
+
+
 def test_encoder_of_the_wrong_shape_is_told_what_to_return() -> None:
     with pytest.raises(ValueError, match=r"encoder must return features of shape \(batch, d\)"):
         quick(encoder=nn.Flatten(0)).fit(X20, Y20)

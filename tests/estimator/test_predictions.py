@@ -51,7 +51,7 @@ def test_outputs_are_float64_of_one_dimension(fitted, cubic) -> None:
     assert fitted.sample(cubic.X).shape == (1, 200)
 
 
-@pytest.mark.parametrize("coverage", [0, 1, -0.1, 95, float("nan")])
+@pytest.mark.parametrize("coverage", [0, 1, 1 - 1e-16, -0.1, 95, float("nan"), np.array([0.5, 0.9])])
 def test_bad_coverage(fitted, coverage: float) -> None:
     with pytest.raises(ValueError, match=r"coverage must lie strictly between 0 and 1, got"):
         fitted.predict_interval([[0.0]], coverage=coverage)

@@ -15,10 +15,10 @@ from density_regression.baselines import GaussianRegressor
 from density_regression.datasets import Rows
 from density_regression.experiments import bench
 from density_regression.experiments.bench import Bench, run_cells
-from density_regression.experiments.protocols import LARGEST_BUDGET, paper_settings, search_space
+from density_regression.experiments.protocols import LARGEST_BUDGET, Protocol, paper_settings, search_space
 from density_regression.experiments.records import Cell, Record, RecordFile, read_records
 from density_regression.experiments.scoring import held_out_scale, score
-from density_regression.experiments.suites import SUITES, UCI
+from density_regression.experiments.suites import FEWEST_ROWS, SUITES, UCI
 
 QUICK = {"hidden": (6,), "epochs": 2, "batch_size": 32, "patience": None}
 
@@ -368,7 +368,24 @@ def test_a_table_of_the_user_is_run_where_it_is_asked_for(folder: str, tmp_path:
     assert len(train.y) + len(tests["test"].y) == 40
 
 
+@pytest.mark.parametrize("suite", ["uci", "uci-shift"])
+@pytest.mark.parametrize("protocol", ["paper", "tuned"])
+def test_a_table_of_too_few_rows_is_refused(
+    folder: str, tmp_path: Path, suite: str, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "search_space", lambda method, dataset, budget: [QUICK])
+    table = np.random.default_rng(1).normal(size=(FEWEST_ROWS, 3))
+    for name, rows in (("few", table[1:]), ("enough", table)):
+        np.savetxt(Path(folder) / "uci" / f"{name}.csv", rows, delimiter=",", header="a,b,y", comments="")
+    with pytest.raises(ValueError, match="few must have 7 rows at least, to train, hold out and test, got 6"):
+        Bench(suite, protocol, ["Gaussian"], ["few"], data_dir=folder).cells()
+    records = run(Bench(suite, protocol, ["Gaussian"], ["enough"], data_dir=folder, budget=1), tmp_path / "r.jsonl")
+    assert records
+    assert not [record["error"] for record in records if "error" in record]
+
+
 def test_the_songs_are_run_if_they_are_there(folder: str) -> None:
     assert "year" not in SUITES["uci"].datasets(folder)
     (Path(folder) / "uci" / "year.csv.gz").touch()
+    (Path(folder) / "uci" / "mine.csv").write_text("a,y\n1,2\n")
     assert SUITES["uci"].datasets(folder)[-1] == "year"

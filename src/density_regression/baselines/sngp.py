@@ -24,6 +24,9 @@ __all__ = ["RandomFeatureGP", "SNGPNetwork", "SNGPRegressor"]
 MOST_FEATURES: Final = 2**16
 """Most random features: a saved model may ask for any number, and their covariance has its square."""
 
+FARTHEST: Final = 100.0
+"""Length scales beyond which nothing is told apart: all is strange there, and cosines of such angles are noise."""
+
 
 class RandomFeatureGP(FittedModule):
     r"""Gaussian processes, one for each target, as linear models of random Fourier features (Rahimi & Recht, 2007).
@@ -87,7 +90,9 @@ class RandomFeatureGP(FittedModule):
         return math.sqrt(2.0 / self.random_features)
 
     def _cosines(self, z: Tensor) -> Tensor:
-        angle = F.linear(z * torch.exp(-self.log_length), self.frequency, self.phase)
+        scaled = z * torch.exp(-self.log_length)
+        length = torch.linalg.vector_norm(scaled.detach(), dim=-1, keepdim=True)
+        angle = F.linear(scaled * (FARTHEST / length.clamp_min(FARTHEST)), self.frequency, self.phase)
         # The angle may be in half precision, under autocast; its cosine needs more.
         return torch.cos(angle.to(self.phase.dtype))
 

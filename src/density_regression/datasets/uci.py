@@ -2,10 +2,14 @@
 
 __all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "own_tables", "random_splits", "standard_splits"]
 
+import csv
 import gzip
 import os
+import warnings
 import zipfile
 import zlib
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,8 +55,8 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
         One of ``UCI_NAMES``, or of `own_tables`. ``"year"`` is YearPredictionMSD, its year moved to the last column,
         and ``"year_partial_90feat"`` a sample of it (1,176 rows).
     data_dir : path, optional
-        Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last. If omitted,
-        the environment variable ``DENSITY_REGRESSION_DATA`` names it; without either, the table is downloaded
+        Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last, separated by commas. If
+        omitted, the environment variable ``DENSITY_REGRESSION_DATA`` names it; without either, the table is downloaded
         once, if it has a public source (all but the two of songs).
 
     Returns
@@ -72,18 +76,13 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     _check_name(name, (*UCI_NAMES, *own), "is neither a known UCI table nor one in the folder")
     path = own.get(name) or find_file(f"uci/{name}.csv.gz", data_dir)
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8-sig") as file
-        ):
-            header = file.readline().strip().split(",")
-            table = np.loadtxt(file, delimiter=",", dtype=np.float64, ndmin=2)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read as a table of numbers; it may be damaged: {error}.") from error
-    if len(header) < 2 or table.shape[1] != len(header):
+        header, table = _read(path)
+    except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
+        reason = str(error).rstrip(".")
+        raise ValueError(f"{path} cannot be read as a table of numbers: {reason}.") from error
+    if table.shape[1] != len(header):
         raise ValueError(
-            f"{path} must have a header that names each column, at least two: "
+            f"{path} must have a header that names each column: "
             f"got {len(header)} names and rows of {table.shape[1]} values."
         )
     missing = [column for column, values in zip(header, table.T, strict=True) if not np.isfinite(values).all()]
@@ -144,6 +143,45 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
     if count == 0 or set(arrays) != {f"{part}_{i}" for i in range(count) for part in ("train", "test")}:
         raise ValueError(f"{path} must hold train_0, test_0, train_1, test_1 and so on, got {sorted(arrays)}.")
     return [(arrays[f"train_{i}"].astype(np.intp), arrays[f"test_{i}"].astype(np.intp)) for i in range(count)]
+
+
+def _read(path: Path) -> tuple[list[str], NDArray[np.float64]]:
+    """Header and numbers; where there are none, an error stands for NumPy's warning."""
+    with (
+        gzip.open(path, "rt", encoding="utf-8-sig")
+        if path.suffix == ".gz"
+        else path.open(encoding="utf-8-sig") as file,
+        warnings.catch_warnings(action="ignore"),
+    ):
+        header = _header(file)
+        table = np.loadtxt(file, dtype=np.float64, delimiter=",", quotechar='"', comments=None, ndmin=2)
+    if table.size == 0:
+        raise ValueError("it has no rows")
+    return header, table
+
+
+def _header(lines: Iterable[str]) -> list[str]:
+    """The names in the first line that is not blank."""
+    rows = csv.reader(lines, skipinitialspace=True, strict=True)
+    names = [name.strip() for name in next(filter(None, rows), [])]
+    if not names:
+        raise ValueError("it has no rows")
+    if len(names) < 2:
+        raise ValueError(f"its header must name two columns or more, separated by commas, got {names[0]!r}")
+    if all(map(_is_number, names)):
+        raise ValueError("its first line is numbers, not names of columns")
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise ValueError(f"names of columns must differ: {', '.join(repeated)}")
+    return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _own_files(data_dir: str | os.PathLike[str] | None) -> dict[str, Path]:

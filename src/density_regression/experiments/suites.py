@@ -15,6 +15,7 @@ from density_regression.datasets import (
     UCI_NAMES,
     Rows,
     ShiftData,
+    UCIDataset,
     gap_splits,
     load_stations,
     load_uci,
@@ -32,6 +33,9 @@ __all__ = ["SUITES", "Suite", "Task", "chosen"]
 
 Folder = str | Path | None
 Split = tuple[NDArray[np.intp], NDArray[np.intp]]
+
+FEWEST_ROWS: Final = 7
+"""Of so many rows, any split leaves some to train on, to hold out and to judge a search by."""
 
 
 class Task(NamedTuple):
@@ -134,7 +138,7 @@ class UCI(Suite):
 
     def datasets(self, data_dir: Folder) -> tuple[str, ...]:
         """The paper's sets; the one of songs, which few have, if it is there."""
-        return self.NAMES if local_file("uci/year.csv.gz", data_dir) is None else self.known(data_dir)
+        return self.NAMES if local_file("uci/year.csv.gz", data_dir) is None else (*self.NAMES, "year")
 
     def known(self, data_dir: Folder) -> tuple[str, ...]:
         """The nine, the songs, and those of the user."""
@@ -236,9 +240,18 @@ SUITES: Final[dict[str, Suite]] = {
 }
 
 # A worker reads each file once, whatever the number of its fits.
-_uci = lru_cache(maxsize=2)(load_uci)
 _weather = lru_cache(maxsize=1)(load_weather)
 _stations = lru_cache(maxsize=1)(load_stations)
+
+
+@lru_cache(maxsize=2)
+def _uci(dataset: str, data_dir: Folder) -> UCIDataset:
+    table = load_uci(dataset, data_dir)
+    if len(table.y) < FEWEST_ROWS:
+        raise ValueError(
+            f"{dataset} must have {FEWEST_ROWS} rows at least, to train, hold out and test, got {len(table.y)}."
+        )
+    return table
 
 
 @lru_cache(maxsize=16)
@@ -252,7 +265,10 @@ def _splits(dataset: str, data_dir: Folder) -> list[Split]:
 def _shift_splits(dataset: str, data_dir: Folder) -> dict[str, Any]:
     table = _uci(dataset, data_dir)
     both = zip(gap_splits(table.X, table.feature_names), tail_splits(table.X, table.feature_names), strict=True)
-    return {f"{split.kind}:{split.feature}": split for pair in both for split in pair}
+    splits = {f"{split.kind}:{split.feature}": split for pair in both for split in pair}
+    if not splits:
+        raise ValueError(f"{dataset} has no feature that varies, so no part of one to hide.")
+    return splits
 
 
 def _task(data: ShiftData) -> Task:

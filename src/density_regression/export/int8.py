@@ -13,7 +13,7 @@ import numpy as np
 from density_regression._extras import import_extra
 from density_regression.export.nodes import ENCODER
 
-__all__ = ["quantise_encoder"]
+__all__ = ["SMALLEST", "quantise_encoder"]
 
 SMALLEST: Final = 64
 """Numbers in a matrix from which on it is worth it."""

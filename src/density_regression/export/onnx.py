@@ -16,7 +16,7 @@ import torch
 from density_regression._extras import import_extra
 from density_regression._files import write_whole
 from density_regression.export.graph import INPUT, OUTPUTS, ExportError, Graph, export_program, first_line
-from density_regression.export.int8 import quantise_encoder
+from density_regression.export.int8 import SMALLEST, quantise_encoder
 from density_regression.export.lean import lean_model
 
 __all__ = ["write_onnx"]
@@ -64,7 +64,7 @@ def write_onnx(
     problem: Exception | None = None
     for proto in _models(graph):
         if int8 and not quantise_encoder(proto):
-            raise ExportError("int8 was asked for, but this model's encoder has no matrix of weights to write so.")
+            raise ExportError(f"int8 was asked for, but no matrix of the encoder has {SMALLEST} weights or more.")
         for key, value in (about or {}).items():
             proto.metadata_props.add(key=key, value=value)
         content = proto.SerializeToString()
@@ -108,9 +108,11 @@ def _difference(graph: Graph, session: Any, reference: Graph) -> float:
     rows = torch.randn(512, len(graph.x_center), generator=generator, dtype=torch.float64)
     # Near, far, and as far as numbers go.
     size = torch.tensor([1.0, 3.0, 1e3, 1e9]).repeat_interleave(128)[:, None]
-    x = (graph.x_center + graph.x_scale * (size * rows)).to(graph.dtype)
-    x = x.clamp(torch.finfo(graph.dtype).min, torch.finfo(graph.dtype).max)
-    expected = reference(x.to(reference.dtype))
+    limits = torch.finfo(graph.dtype)
+    rows = (reference.x_center + reference.x_scale * (size * rows)).clamp(limits.min, limits.max)
+    x = rows.to(graph.dtype)
+    # A reference in more digits than the graph has is given all of them, as `predict` is.
+    expected = reference(rows.to(reference.dtype))
     found = [torch.from_numpy(np.asarray(part)) for part in session.run(None, {INPUT: x.numpy()})]
     mean, std = expected[:2]
     worst = [((found[0] - mean).abs() / std.maximum(mean.abs())).max(), ((found[1] - std).abs() / std).max()]

@@ -9,13 +9,16 @@ from scipy.linalg import block_diag
 
 from density_regression.lean import Array, Constants
 
-__all__ = ["Squares"]
+__all__ = ["ROUGH", "Squares"]
 
 DROWNED: Final = 50.0
 """Squared length that may be taken off another's square; beyond, the difference is too rough.
 
 Of a log-density a ten-millionth of it is lost.
 """
+
+ROUGH: Final = 1000.0
+"""Squared size up to which a linear function may be a difference of squares: a hundred-thousandth of it is lost."""
 
 
 class Squares(NamedTuple):
@@ -55,14 +58,14 @@ class Squares(NamedTuple):
         return self._replace(forms=padded(self.forms), back=None if self.back is None else padded(self.back))
 
     def all_squared(self, unit: float) -> Self:
-        """The same with nothing linear: more multiplications, but fewer products.
+        """The same with nothing linear, unless that would be too rough: more multiplications, but fewer products.
 
         2 f = (f / size + size / 2)^2 - (f / size - size / 2)^2.
         """
-        if not self.level.size:
+        squared = np.square(self.linear).sum(0) / unit**2 + np.abs(self.level) if self.level.size else np.array([])
+        if not 0 < squared.max(initial=0.0) <= ROUGH:
             return self
-        size = np.sqrt(np.square(self.linear).sum(0) / unit**2 + np.abs(self.level))
-        size[size == 0] = 1.0
+        size = np.sqrt(np.where(squared == 0, 1.0, squared))
         slope, level, half = self.linear / size, self.level / size, 0.5 * np.eye(len(size))
         return self._replace(
             weight=np.hstack([self.weight, slope, slope]),
