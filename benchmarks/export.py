@@ -88,6 +88,7 @@ class Windows(nn.Sequential):
 def convolutions(path: Path, rounds: int) -> dict[str, Any]:
     """The same comparison with convolutions for an encoder; what they learn does not matter here."""
     rng = np.random.default_rng(0)
+    torch.manual_seed(0)
     X = rng.normal(size=(max(BATCHES), 256))
     y = X[:, :64].mean(1) + 0.1 * rng.normal(size=len(X))
     settings = {"encoder": Windows(), "epochs": 1, "random_state": 0, "verbose": False}

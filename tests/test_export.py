@@ -31,6 +31,7 @@ from density_regression.cli import app
 from density_regression.density import MixtureDensity
 from density_regression.encoders import WithInputs
 from density_regression.export import ExportError
+from density_regression.export import onnx as writing
 from density_regression.export.squares import ROUGH, Squares
 from density_regression.lean import Constants
 from density_regression.tables import Floats
@@ -305,6 +306,29 @@ def test_what_float32_loses_is_told(rows: tuple[Floats, Floats], tmp_path: Path)
     found, (mean, std) = run(tmp_path / "single.onnx", x.astype(np.float32)), model.predict(x, return_std=True)
     worst = (np.abs(found["mean"][:, 0] - mean) / np.maximum(std, np.abs(mean))).max()
     assert difference > 0.3 * worst > 0
+
+
+def test_what_no_two_programs_agree_on_is_no_fault(
+    rows: tuple[Floats, Floats], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A difference is judged by what a rounding of the inputs does to torch's own results."""
+    monkeypatch.setattr(writing, "TOLERANCE", 0.0)
+    model = DensityRegressor(**QUICK).fit(*rows)
+    assert model.to_onnx(tmp_path / "model.onnx") > 0
+    monkeypatch.setattr(writing, "ROUNDINGS", 0.0)
+    with pytest.raises(ExportError, match="differ from torch's"):
+        model.to_onnx(tmp_path / "model.onnx")
+
+
+def test_another_model_s_graph_is_refused(
+    rows: tuple[Floats, Floats], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, other = (DensityRegressor(**{**QUICK, "random_state": seed}).fit(*rows) for seed in (0, 1))
+    graph, models = other._graph("float64"), writing._models
+    monkeypatch.setattr(writing, "_models", lambda _: models(graph))
+    with pytest.raises(ExportError, match="differ from torch's"):
+        model.to_onnx(tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
 
 
 def test_program(rows: tuple[Floats, Floats]) -> None:
