@@ -46,9 +46,7 @@ def lean_model(graph: Graph) -> Any:
         constants = Constants.of(model, log_scale=np.log(numbers(graph.y_scale)), farthest=graph.farthest)
         if constants is None:
             return None
-        inputs = _inputs(nodes, graph)
-        beside = [_held(nodes, inputs, graph.farthest)] * known[0].with_inputs
-        _write_density(nodes, [*beside, _features(nodes, inputs, known[0], graph)], constants, graph)
+        _write_density(nodes, _features(nodes, _inputs(nodes, graph), known[0], graph), constants, graph)
     elif all(hasattr(member, "log_std_limit") for member in members):
         if hasattr(model, "networks"):
             # Squares of their means must not overflow.
@@ -56,26 +54,23 @@ def lean_model(graph: Graph) -> Any:
                 return None
             write_mixture(nodes, _inputs(nodes, graph), members, graph)
         else:
-            inputs = _inputs(nodes, graph)
-            z = _features(nodes, inputs, known[0], graph)
-            _write_gaussian(nodes, nodes.add("Concat", [z, inputs], axis=1) if known[0].with_inputs else z, graph)
+            _write_gaussian(nodes, _features(nodes, _inputs(nodes, graph), known[0], graph), graph)
     else:
         return None
     return nodes.model(graph)
 
 
 def _features(nodes: Nodes, inputs: str, layers: Layers, graph: Graph) -> str:
-    """From scaled inputs to features, without those inputs that may stand beside them."""
+    """From scaled inputs to features, held within +-`LARGE`, with the inputs beside them where they stand there."""
     z = inputs
     for layer in layers.linear:
         weight = nodes.const(layer.weight, name=ENCODER)
         z = nodes.add("Relu", [nodes.add("Gemm", [z, weight, nodes.const(layer.bias)], transB=1)])
-    return _held(nodes, z, layers.bounds(graph.farthest).max())
-
-
-def _held(nodes: Nodes, z: str, bound: float) -> str:
-    """Features of which none exceeds a bound, held within +-`LARGE`."""
-    return nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)]) if bound > LARGE else z
+    if layers.with_inputs:
+        z = nodes.add("Concat", [z, inputs], axis=1)
+    if layers.bounds(graph.farthest).max() > LARGE:
+        z = nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)])
+    return z
 
 
 def _inputs(nodes: Nodes, graph: Graph) -> str:
@@ -100,22 +95,11 @@ def _write_gaussian(nodes: Nodes, z: str, graph: Graph) -> None:
     nodes.write_mean(both, first, graph)
 
 
-def _write_density(nodes: Nodes, parts: list[str], c: Constants, graph: Graph) -> None:
-    """Density, tempering and head, of features and maybe the inputs before them."""
-    k, q, d = len(c.detail), len(c.factor), len(graph.x_center) * (len(parts) - 1)
+def _write_density(nodes: Nodes, z: str, c: Constants, graph: Graph) -> None:
+    """Density, tempering and head, of features."""
+    k, q = len(c.detail), len(c.factor)
     wide = len(c.weight) >= WIDE and not c.clip_whitened
     squares = Squares.of(c).all_squared(c.unit) if wide else Squares.of(c)
-    if len(parts) > 1 and (wide or squares.back is not None):
-        # Else products of their own take a batch less time than to put them beside each other.
-        parts = [nodes.add("Concat", parts[::-1], axis=1)]
-    end = len(c.weight) - d
-    rows = [slice(end, None), slice(end)] if len(parts) > 1 else [slice(None)]
-
-    def product(weight: Array, bias: Array) -> str:
-        y = nodes.const(bias)
-        for part, own in zip(parts, rows, strict=True):
-            y = nodes.add("Gemm", [part, nodes.const(weight[own]), y])
-        return y
 
     # s, of which one distance is enough here, once for each step through its range.
     steps = max(math.ceil(c.width.max() / STEP), 1)
@@ -129,13 +113,10 @@ def _write_density(nodes: Nodes, parts: list[str], c: Constants, graph: Graph) -
         # Rows of zeros in the products that follow cost less than a second product here.
         weight, bias = np.hstack([squares.weight, weight]), np.append(squares.bias, bias)
         squares = squares.among(len(bias))
-    head = product(weight, bias)
-    u = head if wide else product(squares.weight, squares.bias)
+    head = nodes.add("Gemm", [z, nodes.const(weight), nodes.const(bias)])
+    u = head if wide else nodes.add("Gemm", [z, nodes.const(squares.weight), nodes.const(squares.bias)])
     location, passed, linear = np.split(np.eye(len(bias))[:, first:], [k, k + len(starts) + 1], axis=1)
-    products = [(head, linear)] if linear.size else []
-    if c.unit and len(parts) > 1:
-        products.append((nodes.square(parts[0]), np.full((d, len(c.log_norm)), -0.5 * c.unit**2)))
-    joint = _joint(nodes, parts[-1], u, products, squares, c)
+    joint = _joint(nodes, z, u, [(head, linear)] if linear.size else [], squares, c)
     log_density = _write_log_density(nodes, joint, len(c.log_norm), None if wide else squares.one)
     log_std = nodes.double(_log_std(nodes, (nodes.add("Sigmoid", [head]), passed), log_density, c, steps))
     if c.clip_std:
