@@ -41,19 +41,25 @@ def main() -> None:
     (folder / "figures").mkdir(exist_ok=True)
     draw_sizes(latency, folder / "figures" / "model-size.png")
     draw_training(training, folder / "figures" / "training-time.png")
-    lines = [*heading(latency), *in_short(latency, training, export), *sizes(latency), *latencies(latency)]
+    lines = [
+        *heading(latency, training, export),
+        *in_short(latency, training, export),
+        *sizes(latency),
+        *latencies(latency),
+    ]
     lines += [*trainings(training), *exports(export)]
     (folder / "report.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 
 
-def heading(latency: Figures) -> Iterator[str]:
+def heading(latency: Figures, *others: Figures) -> Iterator[str]:
     machine = latency["machine"]
+    commits = ", ".join(dict.fromkeys(figures["machine"]["commit"] for figures in (latency, *others)))
     yield "# Speed and size"
     yield ""
     yield (
         f"{machine['processor']}, {machine['cores']} cores, {machine['threads used']} thread used; torch "
-        f"{machine['torch']}, commit {machine['commit']}. All methods by turns within one run; medians. The default "
+        f"{machine['torch']}, commit {commits}. All methods by turns within one run; medians. The default "
         f"MLP 2 x 100 on 20 columns; the density has {latency['components of the density']} components. Written by "
         "`make bench` from the JSON files beside it."
     )

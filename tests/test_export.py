@@ -305,16 +305,47 @@ def test_what_float32_loses_is_told(rows: tuple[Floats, Floats], tmp_path: Path)
     assert difference > 0.3 * worst > 0
 
 
-def test_what_no_two_programs_agree_on_is_no_fault(
-    rows: tuple[Floats, Floats], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("differences", "rough", "right"),
+    [
+        ([1e-6, 1e-6, 5e-3, 1e-6], [0, 0, 1e-3, 0], True),
+        ([1e-6, 1e-6, 5e-3, 1e-6], [0, 0, 0, 0], False),
+        ([5e-3, 1e-6, 1e-6, 1e-6], [0, 0, 1e-3, 1e-3], False),
+    ],
+    ids=["what no two programs agree on", "what they could agree on", "what is rough elsewhere"],
+)
+def test_differences_are_judged_by_how_rough_torch_is_there(
+    differences: list[float],
+    rough: list[float],
+    right: bool,
+    rows: tuple[Floats, Floats],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A difference is judged by what a rounding of the inputs does to torch's own results."""
-    monkeypatch.setattr(writing, "TOLERANCE", 0.0)
     model = DensityRegressor(**QUICK).fit(*rows)
-    assert model.to_onnx(tmp_path / "model.onnx") > 0
-    monkeypatch.setattr(writing, "ROUNDINGS", 0.0)
-    with pytest.raises(ExportError, match="differ from torch's"):
-        model.to_onnx(tmp_path / "model.onnx")
+    monkeypatch.setattr(writing, "_differences", lambda *_: torch.tensor(differences))
+    monkeypatch.setattr(writing, "_roughness", lambda _: torch.tensor(rough))
+    if right:
+        assert model.to_onnx(tmp_path / "model.onnx") == pytest.approx(5e-3)
+    else:
+        with pytest.raises(ExportError, match=r"differ from torch's, by 5\.0e-03"):
+            model.to_onnx(tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").exists() == right
+
+
+class Rough(torch.nn.Module):
+    """Sines of angles of which float32 knows few digits."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(1e5 * x)
+
+
+def test_how_rough_a_network_is(rows: tuple[Floats, Floats]) -> None:
+    smooth, rough = (
+        writing._roughness(GaussianRegressor(**QUICK, encoder=encoder).fit(*rows)._graph("float64"))
+        for encoder in (None, Rough())
+    )
+    assert smooth.max() < writing.TOLERANCE / writing.ROUNDINGS < rough.min()
 
 
 def test_another_model_s_graph_is_refused(

@@ -100,7 +100,6 @@ def _write_density(nodes: Nodes, z: str, c: Constants, graph: Graph) -> None:
     k, q = len(c.detail), len(c.factor)
     wide = len(c.weight) >= WIDE and not c.clip_whitened
     squares = Squares.of(c).all_squared(c.unit) if wide else Squares.of(c)
-
     # s, of which one distance is enough here, once for each step through its range.
     steps = max(math.ceil(c.width.max() / STEP), 1)
     starts = np.concatenate([c.width * i / steps for i in range(steps)])
