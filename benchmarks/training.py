@@ -84,7 +84,7 @@ def seconds(rows: int, epochs: int, hidden: tuple[int, ...]) -> dict[str, Any]:
     settings = {"hidden": hidden, "epochs": epochs, "patience": None, "random_state": 0, "verbose": False}
     times: dict[str, list[float]] = {}
     ours: DeepRegressor | None = None
-    for _ in range(5 if rows <= 10_000 else 3 if rows <= 100_000 else 1):
+    for _ in range(5 if rows <= 100_000 else 1):
         for name, method in METHODS.items():
             if name == "Deep Ensembles" and rows > 100_000:
                 continue

@@ -44,7 +44,7 @@ def tame(z: Tensor) -> Tensor:
 
 
 def _tamed(z: Tensor) -> Tensor:
-    return torch.nan_to_num(z.clamp(-LARGE, LARGE), nan=LARGE)
+    return z.clamp(-LARGE, LARGE).nan_to_num_(nan=LARGE)
 
 
 class _Tamed(torch.autograd.Function):

@@ -118,6 +118,12 @@ class Head(nn.Module, ABC):
         """Moments at features `z` (n, D), with tempered log-density (n,) if there is one."""
         return self.combine(*self._linear(z), log_density)
 
+    def of_columns(self, columns: Tensor, log_density: Tensor | None = None) -> Moments:
+        """Moments at features given as columns (D, n): the fastest product of many rows with so few outputs."""
+        linear = self.linear
+        location, s = torch.addmm(linear.bias[:, None], linear.weight, columns[: self.features]).chunk(2)
+        return self.combine(location.T, s.T, log_density)
+
     def combine(self, location: Tensor, s: Tensor, log_density: Tensor | None = None) -> Moments:
         """Moments from what the linear map gives, each (n, k)."""
         log_precision = self._kept(s) + (self.offset + math.log(2))

@@ -222,7 +222,7 @@ def refit_head(
     progress = progress or StepProgress(visible=False)
     progress.step("3/3 head", rounds)
     with torch.no_grad():
-        rows = _Rows(train, model.tempered(train.z)).double()
+        rows = _Rows(train, model.tempered(train.z)).by_columns().double()
         held = _Rows(held_out, model.tempered(held_out.z)).double()
     head = copy.deepcopy(model.head).double()
     if rows.log_density is not None:
@@ -351,6 +351,10 @@ class _Rows(NamedTuple):
         log_density = None if self.log_density is None else self.log_density.double()
         return _Rows(Features(*(part.double() for part in self.features)), log_density)
 
+    def by_columns(self) -> _Rows:
+        """The same with each feature's values side by side in memory."""
+        return self._replace(features=self.features._replace(z=self.features.z.T.contiguous().T))
+
     def loss(self, head: Head) -> Tensor:
         """Mean negative log-likelihood, in nats."""
         return mean_loss(head(self.features.z, self.log_density), self.features)
@@ -363,7 +367,7 @@ def _second_order(head: Head, rows: _Rows) -> Iterator[None]:
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = rows.loss(head)
+        loss = mean_loss(head.of_columns(rows.features.z.T, rows.log_density), rows.features)
         loss.backward()
         return loss
 

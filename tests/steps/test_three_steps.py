@@ -228,6 +228,22 @@ def test_what_fits_the_training_rows_best_may_not_be_kept() -> None:
     assert losses[0] < losses[1] - 1.0
 
 
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("targets", [1, 2])
+def test_columns_say_what_rows_say(head: str, targets: int) -> None:
+    """Moments and gradients; of features wider than the head, the first are read."""
+    model = on_features(head, targets=targets).head
+    nn.init.normal_(model.linear.weight, generator=generator())
+    z = torch.randn(50, 5, dtype=torch.float64, generator=generator(1))
+    log_density = torch.randn(50, dtype=torch.float64, generator=generator(2))
+    ways = []
+    for moments in (model(z, log_density), model.of_columns(z.T.contiguous(), log_density)):
+        total = moments.mean.square().sum() + moments.log_std.square().sum()
+        ways.append((*moments, *torch.autograd.grad(total, list(model.parameters()))))
+    for rows, columns in zip(*ways, strict=True):
+        torch.testing.assert_close(rows, columns, rtol=1e-12, atol=1e-12)
+
+
 def test_second_order_finds_the_optimum() -> None:
     """The mean head alone, against scipy on the likelihood written out by hand."""
     rows = features(400)
