@@ -31,10 +31,10 @@ def parameters(density: MixtureDensity) -> tuple[torch.Tensor, torch.Tensor, tor
 
 def penalised(mixture: _Mixture, t: torch.Tensor, weight: torch.Tensor) -> float:
     """Log-likelihood plus log-prior, up to a constant: what EM may only raise."""
-    q = t.shape[1]
+    q = len(t)
     precision = mixture.precision_factor @ mixture.precision_factor.transpose(1, 2)
     log_prior = 0.5 * q * (torch.linalg.slogdet(precision).logabsdet - precision.diagonal(dim1=1, dim2=2).sum(1))
-    return (weight @ mixture.log_joint(t).logsumexp(1) + log_prior.sum()).item()
+    return (weight @ mixture.log_joint(t).logsumexp(0) + log_prior.sum()).item()
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
@@ -64,12 +64,12 @@ def test_em_never_lowers_the_penalised_likelihood(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     t = torch.randn(150, 3, generator=generator, dtype=torch.float64) ** 3
     weight = torch.rand(150, generator=generator, dtype=torch.float64) + 0.1
-    mixture = _maximise(t, weight, _k_means(t, weight, 4, generator), 1.0)
-    values = [penalised(mixture, t, weight)]
+    mixture = _maximise(t.T, weight, _k_means(t, weight, 4, generator), 1.0)
+    values = [penalised(mixture, t.T, weight)]
     for _ in range(30):
-        log_joint = mixture.log_joint(t)
-        mixture = _maximise(t, weight, log_joint.softmax(1), 1.0)
-        values.append(penalised(mixture, t, weight))
+        log_joint = mixture.log_joint(t.T)
+        mixture = _maximise(t.T, weight, log_joint.softmax(0), 1.0)
+        values.append(penalised(mixture, t.T, weight))
     assert np.diff(values).min() > -1e-8
     assert values[-1] > values[0] + 1
 
@@ -77,15 +77,15 @@ def test_em_never_lowers_the_penalised_likelihood(seed: int) -> None:
 def test_m_step_is_a_maximum() -> None:
     """Moving any parameter away from the M step's answer lowers the expected penalised likelihood."""
     generator = torch.Generator().manual_seed(0)
-    t = torch.randn(80, 2, generator=generator, dtype=torch.float64)
+    t = torch.randn(2, 80, generator=generator, dtype=torch.float64)
     weight = torch.rand(80, generator=generator, dtype=torch.float64)
-    responsibility = torch.rand(80, 2, generator=generator, dtype=torch.float64).softmax(1)
+    responsibility = torch.rand(2, 80, generator=generator, dtype=torch.float64).softmax(0)
     best = _maximise(t, weight, responsibility, 1.0)
 
     def expected(mixture: _Mixture) -> float:
         precision = mixture.precision_factor @ mixture.precision_factor.transpose(1, 2)
         log_prior = torch.linalg.slogdet(precision).logabsdet - precision.diagonal(dim1=1, dim2=2).sum(1)
-        return ((weight[:, None] * responsibility * mixture.log_joint(t)).sum() + log_prior.sum()).item()
+        return ((weight * responsibility * mixture.log_joint(t)).sum() + log_prior.sum()).item()
 
     for step in (-1e-3, 1e-3):
         assert expected(best._replace(mean=best.mean + step)) < expected(best)
@@ -96,14 +96,14 @@ def test_m_step_is_a_maximum() -> None:
 
 def test_integer_weights_equal_repeated_rows_in_the_m_step() -> None:
     generator = torch.Generator().manual_seed(0)
-    t = torch.randn(40, 3, generator=generator, dtype=torch.float64)
-    responsibility = torch.randn(40, 2, generator=generator, dtype=torch.float64).softmax(1)
+    t = torch.randn(3, 40, generator=generator, dtype=torch.float64)
+    responsibility = torch.randn(2, 40, generator=generator, dtype=torch.float64).softmax(0)
     times = torch.arange(40) % 3
     weighted = _maximise(t, times.double(), responsibility, 1.0)
     repeated = _maximise(
-        t.repeat_interleave(times, dim=0),
+        t.repeat_interleave(times, dim=1),
         torch.ones(int(times.sum()), dtype=torch.float64),
-        responsibility.repeat_interleave(times, dim=0),
+        responsibility.repeat_interleave(times, dim=1),
         1.0,
     )
     for one, other in zip(weighted, repeated, strict=True):

@@ -22,13 +22,17 @@ class _Mixture(NamedTuple):
     precision_factor: Tensor  # (K, q, q), P with precision = P P^T
 
     def log_joint(self, t: Tensor) -> Tensor:
-        """Log of weight times density of each component at each row, (n, K)."""
-        log_norm = self.precision_factor.diagonal(dim1=1, dim2=2).log().sum(1) - 0.5 * t.shape[1] * math.log(
-            2 * math.pi
-        )
-        whitened = torch.einsum("nq,kqp->nkp", t, self.precision_factor)
-        whitened = whitened - torch.einsum("kq,kqp->kp", self.mean, self.precision_factor)
-        return self.log_weight + log_norm - 0.5 * whitened.square().sum(-1)
+        """Log of weight times density of each component at each column of `t` (q, n): (K, n)."""
+        k, q, _ = self.precision_factor.shape
+        log_norm = self.precision_factor.diagonal(dim1=1, dim2=2).log().sum(1) - 0.5 * q * math.log(2 * math.pi)
+        shift = torch.einsum("kq,kqp->kp", self.mean, self.precision_factor)
+        factor = self.precision_factor.transpose(1, 2).reshape(k * q, q)
+        whitened = torch.addmm(-shift.view(-1, 1), factor, t).view(k, q, -1)
+        return (self.log_weight + log_norm)[:, None] - 0.5 * whitened.square_().sum(1)
+
+    def mean_log_prob(self, t: Tensor) -> float:
+        """Mean log-density of the columns of `t` (q, n)."""
+        return self.log_joint(t).logsumexp(0).mean().item()
 
 
 class MixtureDensity(Density):
@@ -81,22 +85,24 @@ class MixtureDensity(Density):
         self.register_buffer("log_norm", torch.zeros(0))
 
     def _fit(self, t: Tensor, weight: Tensor, held_out: Tensor, generator: torch.Generator) -> None:
-        t, weight, held_out = t.double(), weight.double(), held_out.double()
+        rows, weight = t.double(), weight.double()
+        # One observation after the other in each row of t (q, n): sums over q are then the fastest.
+        t, held_out = (part.double().T.contiguous() for part in (t, held_out))
         # The prior is worth q rows, so weights must add up to the rows they amount to (Kish, 1965); a row of weight
         # zero is then as good as none.
         weight = weight * weight.sum() / weight.square().sum()
         best, best_score = None, -math.inf
-        for k in self._candidates(len(t)):
-            mixture = self._expectation_maximisation(t, weight, _k_means(t, weight, k, generator))
-            score = mixture.log_joint(held_out).logsumexp(1).mean().item()
+        for k in self._candidates(len(rows)):
+            mixture = self._expectation_maximisation(t, weight, _k_means(rows, weight, k, generator))
+            score = mixture.mean_log_prob(held_out)
             if best is not None and score <= best_score:
                 break
             best, best_score = mixture, score
         assert best is not None
-        tight = self._expectation_maximisation(t, weight, best.log_joint(t).softmax(1), prior=TIGHT)
-        if tight.log_joint(held_out).logsumexp(1).mean().item() > best_score:
+        tight = self._expectation_maximisation(t, weight, best.log_joint(t).softmax(0), prior=TIGHT)
+        if tight.mean_log_prob(held_out) > best_score:
             best = tight
-        q = t.shape[1]
+        q = len(t)
         log_det = best.precision_factor.diagonal(dim1=1, dim2=2).log().sum(1)
         self._store(
             factor=best.precision_factor.permute(1, 0, 2).reshape(q, -1),
@@ -127,11 +133,11 @@ class MixtureDensity(Density):
     ) -> _Mixture:
         mixture = _maximise(t, weight, responsibility, prior)
         previous = -math.inf
-        for _ in range(self.max_iterations if responsibility.shape[1] > 1 else 0):
+        for _ in range(self.max_iterations if len(responsibility) > 1 else 0):
             log_joint = mixture.log_joint(t)
-            log_prob = log_joint.logsumexp(1, keepdim=True)
+            log_prob = log_joint.logsumexp(0)
             mixture = _maximise(t, weight, (log_joint - log_prob).exp(), prior)
-            current = (weight @ log_prob[:, 0] / weight.sum()).item()
+            current = (weight @ log_prob / weight.sum()).item()
             if current - previous < self.tolerance:
                 break
             previous = current
@@ -139,24 +145,24 @@ class MixtureDensity(Density):
 
 
 def _maximise(t: Tensor, weight: Tensor, responsibility: Tensor, prior: float) -> _Mixture:
-    """The M step, `responsibility` (n, K), with a prior on covariances worth `prior` times q rows."""
-    q = t.shape[1]
+    """The M step on `t` (q, n) and `responsibility` (K, n); the prior on covariances is worth `prior` times q rows."""
+    q = len(t)
     rows = prior * q
-    count = responsibility * weight[:, None]
-    total = count.sum(0).clamp_min(1e-8)
-    mean = (count.T @ t) / total[:, None]
+    count = responsibility * weight
+    total = count.sum(1).clamp_min(1e-8)
+    mean = (count @ t.T) / total[:, None]
     eye = torch.eye(q, dtype=t.dtype, device=t.device)
     factors = []
     for k in range(len(total)):
-        centered = t - mean[k]
-        scatter = (centered * count[:, k, None]).T @ centered
+        centered = t - mean[k, :, None]
+        scatter = (centered * count[k]) @ centered.T
         cholesky = torch.linalg.cholesky((scatter + rows * eye) / (total[k] + rows))
         factors.append(torch.linalg.solve_triangular(cholesky, eye, upper=False).T)
     return _Mixture((total / weight.sum()).log(), mean, torch.stack(factors))
 
 
 def _k_means(t: Tensor, weight: Tensor, k: int, generator: torch.Generator, iterations: int = 5) -> Tensor:
-    """One-hot assignments (n, k) after a k-means++ start (Arthur & Vassilvitskii, 2007) and a few Lloyd steps."""
+    """One-hot assignments (k, n) of rows (n, q): k-means++ (Arthur & Vassilvitskii, 2007), some Lloyd steps."""
     chosen = [_draw(weight, generator)]
     nearest = (t - t[chosen[0]]).square().sum(1)
     while len(chosen) < k:
@@ -167,7 +173,7 @@ def _k_means(t: Tensor, weight: Tensor, k: int, generator: torch.Generator, iter
         assigned = _one_hot(t, centers, weight)
         total = assigned.sum(0)
         centers = torch.where(total[:, None] > 0, (assigned.T @ t) / total[:, None].clamp_min(1e-8), centers)
-    return (_one_hot(t, centers, weight) > 0).to(t)
+    return (_one_hot(t, centers, weight) > 0).to(t).T
 
 
 def _one_hot(t: Tensor, centers: Tensor, weight: Tensor) -> Tensor:
