@@ -230,25 +230,18 @@ def draw_training(training: Figures, path: Path) -> None:
     """Seconds by rows, and ours over one network."""
     by_rows = training["seconds by rows"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for index, name in enumerate(("Deep Ensembles", OURS, "Gaussian")):
-        sizes = [int(size) for size, found in by_rows.items() if name in found]
-        color = MEAN if name == OURS else "0.45"
-        seconds = [found[name] for found in by_rows.values() if name in found]
-        left.plot(sizes, seconds, color=color, linestyle=mark(index).linestyle, marker=mark(index).marker, label=name)
+    for index, name in enumerate((OURS, "Deep Ensembles", "Gaussian")):
+        known = [(int(size), found[name], found["Gaussian"]) for size, found in by_rows.items() if name in found]
+        sizes, seconds, plain = np.transpose(known)
+        look = {"color": MEAN if name == OURS else "0.45", "linestyle": mark(index).linestyle}
+        left.plot(sizes, seconds, marker=mark(index).marker, label=name, **look)
+        if name != "Gaussian":
+            right.plot(sizes, seconds / plain, marker=mark(index).marker, label=name, **look)
     left.set(xscale="log", yscale="log", xlabel="rows", ylabel=f"seconds of {training['epochs']} epochs")
-    left.legend(frameon=False, fontsize=9)
-    sizes = [int(size) for size in by_rows]
-    for name, color, style in ((OURS, MEAN, "-"), ("Deep Ensembles", "0.45", "--")):
-        known = [
-            (size, found[name] / found["Gaussian"])
-            for size, found in zip(sizes, by_rows.values(), strict=True)
-            if name in found
-        ]
-        right.plot(*np.transpose(known), color=color, linestyle=style, marker="o", label=name)
     right.axhline(1.0, color="0.7", linewidth=1)
     right.set(xscale="log", xlabel="rows", ylabel="over one Gaussian network", ylim=(0, None))
-    right.legend(frameon=False, fontsize=9)
     for ax in (left, right):
+        ax.legend(frameon=False, fontsize=9)
         ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
     plt.close(figure)
