@@ -137,7 +137,8 @@ class DepthRegressor:
     dims : int
         Directions of the pixels' features that the density looks at.
     reach : float
-        How far from the training data a prediction is still trusted, in spreads of the log-density, beyond the first.
+        How far from the training data a prediction is still trusted, in spreads of the log-density, beyond the
+        first half of one.
     validation_fraction : float
         Share of the images held out for early stopping, the density's level and the overall scale.
     device : str
