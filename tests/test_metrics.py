@@ -302,6 +302,13 @@ def test_std_at_the_edge_of_float64_gives_no_nan(metric: Metric) -> None:
         assert not math.isnan(metric(y_true, mean, np.full_like(mean, std)))
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("metric", [metric for metric in ALL if metric is not metrics.r2])
+def test_an_error_beyond_float64_gives_no_nan(metric: Metric) -> None:
+    forecast = np.array([1.7e308, 0.0]), np.array([-1.7e308, 0.0]), np.array([1.0, 2.0])
+    assert not math.isnan(metric(*arguments(metric, forecast)))
+
+
 def test_limits_of_std() -> None:
     y_true, mean, _ = FORECASTS["calibrated"]
     tiny, huge = np.full_like(mean, 5e-324), np.full_like(mean, 1e30)
@@ -351,6 +358,7 @@ def test_arguments_are_left_as_they_were() -> None:
         ([1.0, 1.0, 1.0], "shape of y_true"),
         ([[1.0], [1.0]], "shape of y_true"),
         (["one", "two"], "numbers"),
+        ([1.0, 2.0 + 1.0j], "numbers.* complex"),
     ],
 )
 def test_bad_arrays(metric: Metric, index: int, bad: object, message: str) -> None:

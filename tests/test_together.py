@@ -25,6 +25,17 @@ X_NEW = make_friedman1(40, n_features=5, random_state=9)[0]
 Table = tuple[np.ndarray, np.ndarray]
 
 
+class Scaled(nn.Linear):
+    """Has numbers of its own that its state does not show."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.scale = torch.rand(outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.scale
+
+
 def regressors(name: str, **settings: object) -> list[DeepRegressor]:
     return [ESTIMATORS[name](random_state=seed, **(SETTINGS | settings)) for seed in range(3)]
 
@@ -36,6 +47,7 @@ def test_each_ends_as_it_would_alone(name: str, patience: int | None) -> None:
     alone = [clone(regressor).fit(*table) for regressor, table in zip(together, TABLES, strict=True)]
     fit_together(together, TABLES)
     for one, other in zip(together, alone, strict=True):
+        assert one.report_.history == pytest.approx(other.report_.history, abs=1e-4)
         # In float32; step 3 of Density-Regression, by L-BFGS, magnifies what rounds differently.
         for a, b in zip(one.predict(X_NEW, return_std=True), other.predict(X_NEW, return_std=True), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-2 if name == "Density-Regression" else 1e-4, atol=1e-4)
@@ -84,11 +96,16 @@ def test_it_is_one_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ([TABLES[0], TABLES[1], (TABLES[2][0][:70], TABLES[2][1][:70])], {}),
         (TABLES, {"encoder": lambda inputs: nn.Sequential(nn.Linear(inputs, 8), nn.BatchNorm1d(8), nn.ReLU())}),
+        (TABLES, {"encoder": lambda inputs: nn.Sequential(nn.Linear(inputs, 8), nn.ELU(float(torch.rand(()))))}),
+        (TABLES, {"encoder": lambda inputs: Scaled(inputs, 8)}),
     ],
-    ids=["unequal lengths", "running statistics"],
+    ids=["unequal lengths", "running statistics", "own slope", "own numbers"],
 )
-def test_what_cannot_be_stacked_is_fitted_one_by_one(tables: list[Table], settings: dict[str, object]) -> None:
-    together = regressors("Gaussian", **settings)
+@pytest.mark.parametrize("name", ["Gaussian", "Density-Regression"])
+def test_what_cannot_be_stacked_is_fitted_one_by_one(
+    name: str, tables: list[Table], settings: dict[str, object]
+) -> None:
+    together = regressors(name, **settings)
     alone = [clone(regressor).fit(*table) for regressor, table in zip(together, tables, strict=True)]
     fit_together(together, tables)
     for one, other in zip(together, alone, strict=True):
@@ -110,6 +127,23 @@ def test_a_failure_leaves_all_as_they_were() -> None:
     with pytest.raises(ValueError, match="NaN"):
         fit_together(group, [TABLES[0], TABLES[1], bad])
     assert not any(hasattr(regressor, "n_features_in_") for regressor in group)
+
+
+def test_a_failure_among_those_fitted_one_by_one_leaves_all_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = [regressor.fit(*TABLES[0]) for regressor in regressors("Gaussian")]
+    before = [regressor.predict(X_NEW) for regressor in group]
+    train = GaussianRegressor._train
+
+    def interrupted(self: GaussianRegressor, *args: object) -> object:
+        if self.random_state == 1:
+            raise KeyboardInterrupt
+        return train(self, *args)
+
+    monkeypatch.setattr(GaussianRegressor, "_train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit_together(group, [make_friedman1(rows, n_features=6) for rows in (40, 41, 42)])
+    for regressor, mean in zip(group, before, strict=True):
+        np.testing.assert_array_equal(regressor.predict(X_NEW), mean)
 
 
 @pytest.mark.parametrize(

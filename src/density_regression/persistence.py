@@ -74,7 +74,8 @@ def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors:
     try:
         write_whole(folder / CONFIG, document)
     except BaseException:
-        if not already_there:
+        # Interrupted a moment after the rename, the folder is the new model's.
+        if not (already_there or _holds(folder / CONFIG, document)):
             (folder / weights).unlink(missing_ok=True)
         raise
     for stale in folder.iterdir():
@@ -137,6 +138,10 @@ def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors on the CPU, each with memory of its own: safetensors refuses weights that a module has tied."""
     layout = torch.contiguous_format
     return {name: tensor.detach().cpu().clone(memory_format=layout) for name, tensor in tensors.items()}
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
 
 
 def _digest(body: dict[str, Any]) -> str:

@@ -66,6 +66,9 @@ class SavedEstimator(BaseEstimator):
         module to `load` again.
         """
         check_is_fitted(self)
+        own = type(self)
+        if own.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            raise ValueError(f"{own.__name__} is a class of your own, which could not be loaded again.")
         # Where one fit kept its checkpoints is nobody else's business.
         params = self.fitted_params_ | {"checkpoint_dir": None}
         for name, value in params.items():
@@ -157,6 +160,8 @@ class SavedEstimator(BaseEstimator):
             moments = self._moments(torch.zeros(PROBE, columns))
         if any(part.shape != (PROBE, targets) for part in moments):
             raise InvalidModelError(f"The saved model does not predict {targets} target(s).")
+        if not all(part.isfinite().all() for part in moments):
+            raise InvalidModelError("The saved model does not predict finite numbers.")
         self.report_ = TrainingReport(
             {str(step): float(seconds) for step, seconds in config["seconds"].items()},
             [math.nan if value is None else float(value) for value in config["history"]],

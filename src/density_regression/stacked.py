@@ -144,7 +144,7 @@ class MappedLoss(StackedLoss):
     @classmethod
     def of(cls, objectives: Sequence[nn.Module]) -> MappedLoss | None:
         """The objectives as one; None if they hold what must be run one by one."""
-        return cls(objectives) if _can_be_mapped(objectives[0]) else None
+        return cls(objectives) if _can_be_mapped(objectives[0]) and _alike(objectives) else None
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Loss of each, (M,)."""
@@ -192,12 +192,38 @@ def stack(modules: Sequence[nn.Module]) -> Stacked | None:
     Linear layers and sequences of them become batched products, several times faster than what `torch.vmap`, which
     takes nearly every other module, makes of them.
     """
-    if _repeats_itself(modules[0]):
+    if _repeats_itself(modules[0]) or not _alike(modules):
         return None
     plain = _stack_plain(modules)
     if isinstance(plain, Stacked):
         return plain
     return _Mapped(modules) if _can_be_mapped(modules[0]) else None
+
+
+def _alike(modules: Sequence[nn.Module]) -> bool:
+    """Whether modules differ in their state alone: nothing else of all but the first is looked at."""
+    first, *others = ([_shape(part) for part in module.named_modules()] for module in modules)
+    return all(_same(first, other) for other in others)
+
+
+def _shape(named: tuple[str, nn.Module]) -> dict[str, object]:
+    """Kind and place of a part, the shapes of its state, and what it holds beside: numbers, names and tensors."""
+    name, part = named
+    state = {**part._parameters, **part._buffers}
+    shapes = {key: (tuple(value.shape), value.requires_grad) for key, value in state.items() if value is not None}
+    kinds = (bool, int, float, str, tuple, Tensor)
+    held = {key: value for key, value in vars(part).items() if isinstance(value, kinds) and key != "training"}
+    return {**held, "": (name, type(part).__name__, shapes)}
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    return one is other or bool(one == other)
 
 
 def _repeats_itself(module: nn.Module) -> bool:

@@ -25,7 +25,8 @@ def fit_together(
     """Fit several regressors, each to a table of its own, as one batched computation where that can be.
 
     Twenty small networks at once take two to five times as long as one. Each ends as its own `fit` would leave it, but
-    for rounding, and for what is drawn while training (dropout, sampled weights).
+    for rounding, and for what is drawn while training (dropout, sampled weights). If one fails, all are left as they
+    were.
 
     Parameters
     ----------
@@ -57,9 +58,12 @@ def fit_together(
     given = held_outs or [None] * len(tables)
     if not len(regressors) == len(tables) == len(given):
         raise ValueError(f"{len(regressors)} regressors, {len(tables)} tables and {len(given)} held_outs do not match.")
-    if not _fit_as_one(regressors, tables, given):
-        for regressor, (X, y), held_out in zip(regressors, tables, given, strict=True):
-            regressor.fit(X, y, held_out=held_out)
+    with ExitStack() as stack:
+        for regressor in regressors:
+            stack.enter_context(unchanged_on_failure(regressor))
+        if not _fit_as_one(regressors, tables, given):
+            for regressor, (X, y), held_out in zip(regressors, tables, given, strict=True):
+                regressor.fit(X, y, held_out=held_out)
 
 
 def _differing(one: DeepRegressor, other: DeepRegressor) -> list[str]:
@@ -84,11 +88,7 @@ def _fit_as_one(
     generators = any(isinstance(regressor.random_state, np.random.RandomState) for regressor in regressors)
     if len(regressors) < 2 or generators or regressors[0].checkpoint_dir is not None:
         return False
-    with ExitStack() as stack:
-        for regressor in regressors:
-            stack.enter_context(unchanged_on_failure(regressor))
-        stack.enter_context(threads(regressors[0].n_threads))
-        stack.enter_context(own_draws())
+    with threads(regressors[0].n_threads), own_draws():
         together = list(zip(regressors, tables, held_outs, strict=True))
         prepared = [regressor._prepare(X, y, None, held_out) for regressor, (X, y), held_out in together]
         if len({(part.train.x.shape, part.train.y.shape, part.held_out.x.shape) for part in prepared}) > 1:

@@ -46,12 +46,25 @@ class Branching(Residual):
         return z if z.sum() > 1e9 else z * 1.0
 
 
+class Scaled(Residual):
+    """Has numbers of its own that its state does not show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.rand(8, dtype=DOUBLE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
 ENCODERS = {
     "mlp": lambda: MLP(3, (8, 8)),
     "no bias": lambda: nn.Sequential(nn.Linear(3, 8, bias=False), nn.Tanh()),
     "vmap": Residual,
     "batch norm": lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU()),
     "branching": Branching,
+    "own slope": lambda: nn.Sequential(nn.Linear(3, 8), nn.LeakyReLU(float(torch.rand(())))),
+    "own numbers": Scaled,
 }
 TOGETHER = {"mlp", "no bias", "vmap"}
 
@@ -131,7 +144,7 @@ def test_a_trial_draws_nothing() -> None:
 def test_what_can_be_stacked_is(encoder: str) -> None:
     members = [ENCODERS[encoder]().double() for _ in range(3)]
     stacked = stack(members)
-    if encoder == "batch norm":
+    if encoder in ("batch norm", "own slope", "own numbers"):
         assert stacked is None
         return
     x = torch.randn(3, 5, 3, dtype=DOUBLE)

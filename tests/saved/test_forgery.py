@@ -149,6 +149,9 @@ FORGED_TENSORS: dict[str, Callable[[Tensors], Any]] = {
     "norm shape": replace("density.log_norm", lambda t: t.repeat(2)),
     "reference shape": replace("tempering.reference", lambda t: t.repeat(17)),
     "exponent shape": replace("tempering.exponent", lambda t: t.repeat(2, 2)),
+    "encoder not a number": replace("encoder.encoder.0.weight", lambda t: t * torch.nan),
+    "density not a number": replace("density.factor", lambda t: t * torch.nan),
+    "head not finite": replace("head.linear.bias", lambda t: t / 0),
     "levels shape": replace("held_out_levels", lambda t: t[None]),
     "levels empty": replace("held_out_levels", lambda t: t[:0]),
     "levels not in order": replace("held_out_levels", lambda t: t.flip(0)),
@@ -259,6 +262,17 @@ def test_an_own_class_of_density_cannot_be_saved(tmp_path):
     X = np.linspace(-1, 1, 40)[:, None]
     reg = DensityRegressor(density=Own(), epochs=1, random_state=0).fit(X, X[:, 0])
     with pytest.raises(ValueError, match="density is of a class of your own"):
+        reg.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_own_class_of_regressor_cannot_be_saved(tmp_path):
+    class Own(DensityRegressor):
+        pass
+
+    X = np.linspace(-1, 1, 40)[:, None]
+    reg = Own(epochs=1, random_state=0).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="Own is a class of your own"):
         reg.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

@@ -100,6 +100,29 @@ def test_a_crash_while_writing_leaves_the_old_model(
     assert_same(load(folder), new)
 
 
+@pytest.mark.parametrize("call", [1, 2], ids=["weights", "config"])
+def test_an_interruption_just_after_a_file_is_in_place_leaves_a_whole_model(
+    call: int, folder: Path, regressor: DensityRegressor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = fitted(random_state=1)
+    original = os.replace
+    calls = []
+
+    def interrupted(*args: Any) -> None:
+        original(*args)
+        calls.append(args)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            new.save(folder)
+    assert_same(load(folder), new if call == 2 else regressor)
+    new.save(folder)
+    assert len(list(folder.iterdir())) == 2
+
+
 def test_a_crash_that_changes_only_settings_keeps_the_weights(
     folder: Path, regressor: DensityRegressor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ class DropoutNetwork(RandomNetwork):
     ) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
-        encoder = _between_layers(encoder, dropout) if isinstance(encoder, MLP) else with_replaced(encoder, _to_mc)
+        encoder = _between_layers(encoder, dropout) if type(encoder) is MLP else with_replaced(encoder, _to_mc)
         super().__init__(encoder, features, targets, n_samples=n_samples)
         self.dropout = MCDropout(dropout)
 

@@ -19,7 +19,7 @@ from density_regression.baselines.sampled import Sampled, SampledRegressor
 from density_regression.batches import Batches, TensorBatches
 from density_regression.encoders import feature_width
 from density_regression.head import Moments
-from density_regression.loop import TrainingOptions, optimise
+from density_regression.loop import TrainingOptions, optimise, optimise_each
 from density_regression.network import weighted_mean
 from density_regression.stacked import Stacked, StackedLoss, can_train, stack
 from density_regression.tables import Table
@@ -66,11 +66,11 @@ class EnsembleNetwork(Sampled):
         """Train the members together, or one by one where that cannot be; returns the mean of their losses."""
         # Inputs of a batch for all would be moved to where the members' losses rise in sum, not each one's own.
         together = self.stacked([self]) if options.smoothness == 0 else None
-        if together is None or not self._can_train(together, train, held_out):
+        if together is None or not self._can_train(together, train, held_out) or options.epochs == 0:
             return self._fit_one_by_one(train, held_out, options, progress)
-        history = optimise(together, train, held_out, options, progress, name="members")
+        histories = optimise_each(together, train, held_out, options, progress, name="members")
         together.unstack()
-        return history
+        return mean_history(histories)
 
     @property
     def parts(self) -> int:

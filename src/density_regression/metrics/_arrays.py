@@ -29,6 +29,8 @@ FloatArray = NDArray[np.float64]
 def floats(name: str, values: ArrayLike) -> FloatArray:
     """Finite float64 values of shape (n,) or (n, k), or a ValueError that names them."""
     try:
+        if np.iscomplexobj(values):
+            raise TypeError("they are complex.")
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers, in rows of equal length: {error}") from error
@@ -62,10 +64,12 @@ def _check_same_shape(name: str, array: FloatArray, y_true: FloatArray) -> None:
 
 
 def residual_of(y_true: ArrayLike, mean: ArrayLike) -> FloatArray:
-    """y_true - mean, both checked."""
+    """y_true - mean, both checked; finite, also where the difference leaves float64's range."""
     y_true, mean = floats("y_true", y_true), floats("mean", mean)
     _check_same_shape("mean", mean, y_true)
-    return y_true - mean
+    largest = np.finfo(np.float64).max
+    with np.errstate(over="ignore"):
+        return np.clip(y_true - mean, -largest, largest)
 
 
 def residual_and_std(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> tuple[FloatArray, FloatArray]:
