@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 from density_regression import DensityRegressor
 from density_regression._numeric import FAR
 from density_regression.baselines import GaussianRegressor
-from density_regression.density import MixtureDensity
+from density_regression.density import GaussianDensity, MixtureDensity
+from density_regression.encoders import MLP, WithInputs
 from density_regression.lean import Constants, LeanRegression
 from density_regression.tables import Floats
 
@@ -57,6 +59,58 @@ def test_other_parts_have_no_lean_form(settings: dict[str, Any], rows: tuple[Flo
     reg = DensityRegressor(**{**QUICK, **settings}).fit(*rows)
     assert reg.lean_ is None
     assert np.isfinite(reg.predict(rows[0])).all()
+
+
+class Bent(MLP):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).tanh()
+
+
+class Halved(WithInputs):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) / 2
+
+
+class Flat(GaussianDensity):
+    def _log_prob(self, t: torch.Tensor) -> torch.Tensor:
+        return super()._log_prob(t) / 2
+
+
+def _hooked(columns: int) -> MLP:
+    encoder = MLP(columns, (8,))
+    encoder.register_forward_hook(lambda module, inputs, output: output.tanh())
+    return encoder
+
+
+def _without_bias(columns: int) -> MLP:
+    encoder = MLP(columns, (8,))
+    encoder[0] = torch.nn.Linear(columns, 8, bias=False)
+    return encoder
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"encoder": lambda columns: Bent(columns, (8,))},
+        {"encoder": lambda columns: Halved(MLP(columns, (8,)))},
+        {"encoder": lambda columns: MLP(columns, (8,)).append(torch.nn.Linear(8, 4))},
+        {"encoder": _hooked},
+        {"encoder": _without_bias},
+        {"density": Flat()},
+    ],
+    ids=["derived", "derived with inputs", "one more layer", "hook", "no bias", "derived density"],
+)
+def test_what_is_derived_from_ours_is_computed_as_it_says(
+    settings: dict[str, Any], rows: tuple[Floats, Floats], tmp_path: Path
+) -> None:
+    reg = DensityRegressor(**QUICK, **settings).fit(*rows)
+    assert reg.lean_ is None
+    with torch.inference_mode():
+        mean, log_std = reg.model_.moments(reg.x_scaling_.apply(rows[0]))
+    found = reg.predict(rows[0], return_std=True)
+    np.testing.assert_allclose(found[0], mean.double() * reg.y_scaling_.scale + reg.y_scaling_.center, rtol=1e-4)
+    np.testing.assert_allclose(found[1], log_std.double().exp() * reg.y_scaling_.scale, rtol=1e-4)
+    assert reg.to_onnx(tmp_path / "model.onnx") < 1e-3
 
 
 def test_only_of_a_density_regression(rows: tuple[Floats, Floats]) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-from density_regression import DensityRegression, TrainingOptions, fit_density_regression
+from density_regression import DensityRegression, MeanHead, TrainingOptions, fit_density_regression
 from density_regression.baselines import EnsembleNetwork, GaussianNetwork, fit_baseline
 from density_regression.baselines.deterministic import DeterministicNetwork
 from density_regression.baselines.due import DUENetwork
@@ -122,6 +122,8 @@ def test_gradients_reach_encoder_and_head_in_step_one():
         ({"tempering": "none"}, "tempering must be one of"),
         ({"features": 0}, "at least 1"),
         ({"targets": 0}, "at least 1"),
+        ({"head": MeanHead(2, 1), "targets": 2}, "The head reads 2 features for 1 target"),
+        ({"head": MeanHead(3, 1)}, "The head reads 3 features for 1 target"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
@@ -172,6 +174,29 @@ def test_an_encoder_may_have_another_precision(build, dtype):
     law = model(rows[0])
     assert law.mean.isfinite().all()
     assert law.stddev.isfinite().all()
+
+
+def results(model, x):
+    known = [] if model.density is None else [model.log_density(x)]
+    return [*model.moments(x), *model.decompose(x), *known]
+
+
+@pytest.mark.parametrize("density", ["mixture", "kernel", None])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_under_autocast_the_encoder_alone_is_in_half_precision(density, dtype):
+    model = DensityRegression(nn.Linear(2, 5), 5, density=density)
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    fit_density_regression(model, [(x, x[:, :1])], options=TrainingOptions(epochs=2), verbose=False)
+    far = torch.cat([x, 1e3 * x, 1e30 * x])
+    with torch.autocast("cpu", dtype=dtype):
+        z = model.encoder(far)
+        found = results(model, far)
+    assert z.dtype == dtype
+    # What full precision makes of the same features.
+    model.encoder = nn.Identity()
+    for part, other in zip(found, results(model, z), strict=True):
+        assert part.isfinite().all()
+        assert torch.equal(part, other)
 
 
 def test_a_model_in_double_precision_stays_in_it():

@@ -34,6 +34,11 @@ class TensorBatches:
         batch_size: int,
         generator: torch.Generator | Sequence[torch.Generator] | None = None,
     ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+        if not len(x) == len(y) == len(weight):
+            raise ValueError(f"x, y and weight must be of one length, got {len(x)}, {len(y)} and {len(weight)}.")
+        _check_weights(weight)
         self.rows = (x, y if weight.all() else _without_missing(y, weight), weight)
         self.batch_size = batch_size
         self._length = len(x)
@@ -108,6 +113,11 @@ class TensorBatches:
 
 def on_device(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """A batch on the device, with weights of one if it came without, and zeros for targets without weight."""
+    if not isinstance(batch, Sequence) or len(batch) not in (2, 3):
+        got = f"{len(batch)} parts" if isinstance(batch, Sequence) else type(batch).__name__
+        raise ValueError(f"A batch must be (x, y) or (x, y, weight), got {got}.")
+    for weight in batch[2:]:
+        _check_weights(weight)
     x, y, weight = _moved(batch, device)
     return x, y if len(batch) == 2 else _without_missing(y, weight), weight
 
@@ -124,6 +134,14 @@ def _moved(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Ten
 def reader(batches: Batches) -> Callable[[tuple[Tensor, ...], torch.device], tuple[Tensor, Tensor, Tensor]]:
     """What brings these batches to a device; those from memory have no targets to be replaced, and save the time."""
     return _moved if isinstance(batches, TensorBatches) else on_device
+
+
+def _check_weights(weight: Tensor) -> None:
+    # Those on a GPU are not looked at, as every step would have to wait for it.
+    if weight.numel() and not weight.is_cuda:
+        least, most = weight.aminmax()
+        if not (least >= 0 and most < math.inf):
+            raise ValueError(f"Weights must be at least 0 and finite, got {least.item()} to {most.item()}.")
 
 
 def _without_missing(y: Tensor, weight: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from density_regression._numeric import FAR, LARGE
-from density_regression.density import RobustTempering
+from density_regression.density import GaussianDensity, MixtureDensity, RobustTempering
 from density_regression.encoders import MLP, WithInputs, beside
 from density_regression.head import LOG_STD_LIMIT, MeanHead
 from density_regression.model import DensityRegression
@@ -44,11 +44,17 @@ class Layers(NamedTuple):
 
     @classmethod
     def of(cls, encoder: nn.Module) -> Self | None:
-        """Those of an encoder; None if it has other parts."""
-        inner = encoder.encoder if isinstance(encoder, WithInputs) else encoder
-        if not isinstance(inner, MLP) or not all(type(part) in (nn.Linear, nn.ReLU) for part in inner):
+        """Those of an encoder; None if it has other parts, or computes anything else with them."""
+        with_inputs = type(encoder) is WithInputs
+        inner = encoder.encoder if with_inputs else encoder
+        hooked = any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules())
+        if type(inner) is not MLP or hooked:
             return None
-        return cls([layer for layer in inner if isinstance(layer, nn.Linear)], isinstance(encoder, WithInputs))
+        linear = [layer for layer in inner if type(layer) is nn.Linear and layer.bias is not None]
+        # Somebody may have put layers of their own into it.
+        if [type(part) for part in inner] != [nn.Linear, nn.ReLU] * len(linear):
+            return None
+        return cls(linear, with_inputs)
 
     def bounds(self, farthest: float = FAR) -> Array:
         """Largest size (D,) of each feature, for scaled inputs of any size (which are held within +-`farthest`)."""
@@ -95,6 +101,9 @@ class Constants(NamedTuple):
         head, density, tempering = model.head, model.density, model.tempering
         known = layers is not None and type(head) is MeanHead and type(tempering) is RobustTempering
         if not known or density is None or not density.fitted:
+            return None
+        # A density derived from these may have another log-density.
+        if type(density) not in (GaussianDensity, MixtureDensity):
             return None
         quadratics = density.quadratics()
         assert layers is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -177,14 +178,14 @@ def _optimise(
     progress = progress or StepProgress(visible=False)
     fabric = _fabric(options)
     weights = objective
-    optimizer = torch.optim.AdamW(
-        objective.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
-    )
+    optimizer = _adamw(objective, options)
     steps = max(options.epochs * _length(train), 1)
     if options.compile:
         objective.compile()
     objective, optimizer = fabric.setup(objective, optimizer)
     trained = [parameter for parameter in weights.parameters() if parameter.requires_grad]
+    if options.epochs > 0 and not trained:
+        raise ValueError("There is nothing to train: no parameter of the network requires a gradient.")
     history: list[Tensor] = []
     best = _Best(options.patience)
     read = reader(train)
@@ -194,13 +195,13 @@ def _optimise(
     step = 0
     for _ in range(options.epochs):
         objective.train()
-        total = torch.zeros((), device=fabric.device)
+        total, begun = torch.zeros((), device=fabric.device), step
         for batch in train:
             for group in optimizer.param_groups:
                 group["lr"] = 0.5 * options.learning_rate * (1.0 + math.cos(math.pi * step / steps))
             x, y, weight = read(batch, fabric.device)
             if options.smoothness > 0:
-                x = x.detach().requires_grad_()
+                x = _movable(x)
             loss = _share(objective(x, y, weight), weight, mean_weight)
             for parameter in trained:
                 parameter.grad = None
@@ -214,6 +215,8 @@ def _optimise(
             average.step()
             step += 1
             total = total + loss.detach()
+        if step == begun:
+            raise ValueError("The batches have no rows, or were used up: they must come anew in each epoch.")
         with average.in_place():
             value = total / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
             best.see(value, weights)
@@ -227,6 +230,14 @@ def _optimise(
         if not all(parameter.isfinite().all() for parameter in weights.parameters()):
             raise ValueError(DIVERGED)
     return history
+
+
+def _adamw(objective: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
+    # Of complex numbers, as of Fourier layers, torch has no fused steps.
+    fused = all(parameter.is_floating_point() for parameter in objective.parameters())
+    return torch.optim.AdamW(
+        objective.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=fused
+    )
 
 
 class _Average:
@@ -296,7 +307,11 @@ class _Best:
         self._loss = torch.where(better, loss, self._loss.to(loss))
         self._waited = torch.where(better, 0, self._waited.to(loss.device) + 1)
         if better.all() or (better.any() and not self._state):
-            self._state = {name: value.clone() for name, value in weights.state_dict().items()}
+            # Deep copies of what is no tensor: a module may have such a state, too.
+            self._state = {
+                name: value.clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+                for name, value in weights.state_dict().items()
+            }
         elif better.any():
             for name, value in weights.state_dict().items():
                 self._state[name][better] = value[better]
@@ -321,6 +336,13 @@ def _of_each(weight: Tensor, loss: Tensor) -> Tensor:
     """Weights (n,) of a batch, or (M, n) where an ensemble's `loss` (M,) is of M batches and not of a shared one."""
     each = loss.ndim > 0 and weight.ndim > 1 and len(weight) == len(loss)
     return weight.flatten(1) if each else weight.flatten()
+
+
+def _movable(x: Tensor) -> Tensor:
+    """Inputs that take a gradient."""
+    if not x.is_floating_point():
+        raise ValueError(f"smoothness moves inputs a little, which those of type {x.dtype} cannot; set it to 0.")
+    return x.detach().requires_grad_()
 
 
 @torch.no_grad()
@@ -364,9 +386,11 @@ def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> T
 
 
 def _length(batches: Batches) -> int:
-    if not isinstance(batches, Sized):
-        raise ValueError("Batches must have a length (the number of batches), as a DataLoader has.")
-    return max(len(batches), 1)
+    try:
+        return max(len(batches), 1)  # type: ignore[arg-type]
+    # A DataLoader of an `IterableDataset` has one only if its data has.
+    except TypeError as error:
+        raise ValueError("Batches must have a length (the number of batches), as a DataLoader has.") from error
 
 
 def find_device(name: str) -> torch.device:

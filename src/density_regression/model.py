@@ -69,6 +69,11 @@ class DensityRegression(Network):
     ) -> None:
         super().__init__(encoder, features, targets)
         self.head = head if isinstance(head, Head) else _named("head", head, HEADS)(features, targets)
+        if self.head.targets != targets or self.head.features > features:
+            raise ValueError(
+                f"The head reads {self.head.features} features for {self.head.targets} target(s), "
+                f"but the model has features={features} and targets={targets}."
+            )
         self.density = _named("density", density, DENSITIES)() if isinstance(density, str) else density
         self.tempering = tempering if isinstance(tempering, Tempering) else _named("tempering", tempering, TEMPERINGS)()
 
@@ -77,7 +82,7 @@ class DensityRegression(Network):
         if self.density is None or not self.density.fitted:
             raise ValueError("This model has no fitted density to ask.")
         z = self.encode(x)
-        return self.positions(self.density(self.rows(z))[:, None], z).squeeze(1)
+        return self.positions(self.precisely(self.density, self.rows(z))[:, None], z).squeeze(1)
 
     def decompose(self, x: Tensor) -> Decomposition:
         """Split the predictive variance into noise and strangeness.
@@ -87,16 +92,19 @@ class DensityRegression(Network):
         rows there were.
         """
         z = self.encode(x)
-        rows = self.rows(z)
+        aleatoric, epistemic = self.precisely(self._row_parts, self.rows(z))
+        return Decomposition(self.positions(aleatoric, z), self.positions(epistemic, z))
+
+    def _row_parts(self, rows: Tensor) -> Decomposition:
         log_density = self.tempered(rows)
         if log_density is None:
             std = self.head(rows).log_std.exp()
-            return Decomposition(self.positions(std, z), self.positions(torch.zeros_like(std), z))
+            return Decomposition(std, torch.zeros_like(std))
         log_std = self.head(rows, log_density).log_std
         typical = self.head(rows, torch.maximum(log_density, self.tempering.reference_level)).log_std
         # std_total^2 - std_typical^2 without squaring what may be e^80.
         epistemic = log_std.exp() * (-torch.expm1(2.0 * (typical - log_std))).clamp_min(0.0).sqrt()
-        return Decomposition(self.positions(typical.exp(), z), self.positions(epistemic, z))
+        return Decomposition(typical.exp(), epistemic)
 
     def row_moments(self, z: Tensor) -> Moments:
         """Moments (n, k) at features `z` (n, features)."""

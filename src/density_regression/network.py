@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from density_regression._numeric import tame
 from density_regression.head import Moments
 
 __all__ = ["Features", "Network", "Predictor", "position_weights", "weighted_mean"]
+
+T = TypeVar("T")
 
 
 class Features(NamedTuple):
@@ -77,7 +80,7 @@ class Network(Predictor):
     def moments(self, x: Tensor) -> Moments:
         """Mean and log standard deviation, of the shape of `forward`."""
         z = self.encode(x)
-        mean, log_std = self.row_moments(self.rows(z))
+        mean, log_std = self.precisely(self.row_moments, self.rows(z))
         return Moments(self.positions(mean, z), self.positions(log_std, z))
 
     @abstractmethod
@@ -103,6 +106,16 @@ class Network(Predictor):
             return z
         own = {part.dtype for name, part in self.named_parameters() if not name.startswith("encoder.")}
         return z if z.dtype in own else z.float()
+
+    def precisely(self, function: Callable[[Tensor], T], rows: Tensor) -> T:
+        """A function of features (n, features), in full precision also where the encoder is under autocast.
+
+        Half precision cannot hold features far away, nor tell one log-density from the next.
+        """
+        if not torch.is_autocast_enabled(rows.device.type):
+            return function(rows)
+        with torch.autocast(rows.device.type, enabled=False):
+            return function(self._readable(rows))
 
     def flat(self, x: Tensor, y: Tensor, weight: Tensor) -> Features:
         """Features, targets and weights of a batch, one row for every position."""

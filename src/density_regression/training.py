@@ -96,7 +96,9 @@ def fit_density_regression(
         Seconds of each step, and the held-out loss over epochs.
     """
     options = options or TrainingOptions()
-    checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {_fit_of(model, options, pretrained)}")
+    if checkpoint_dir is not None:
+        fingerprint = f"{fingerprint} {_fit_of(model, options, pretrained)}"
+    checkpoints = Checkpoints(checkpoint_dir, fingerprint)
     report = TrainingReport()
     device = find_device(options.device)
     model.to(device)
@@ -112,9 +114,10 @@ def fit_density_regression(
         if done == 3:
             return report
         seen = train if unvaried is None else unvaried
-        if isinstance(seen, TensorBatches):
-            # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
-            seen.rewind()
+        for batches in (seen, held_out):
+            if isinstance(batches, TensorBatches):
+                # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
+                batches.rewind()
         if done < 2 and isinstance(model.encoder, WithScene):
             model.encoder.fit_scene(_Inputs(seen, device))
         features = cache_features(model, seen)
@@ -224,7 +227,7 @@ def refit_head(
     with torch.no_grad():
         rows = _Rows(train, model.tempered(train.z)).by_columns().double()
         held = _Rows(held_out, model.tempered(held_out.z)).double()
-    head = copy.deepcopy(model.head).double()
+    head = copy.deepcopy(model.head).double().requires_grad_()
     if rows.log_density is not None:
         # The density's level goes into the offset: as a change of s it would overflow the natural mean.
         head.offset.fill_(-(rows.features.weight @ rows.log_density) / rows.features.weight.sum())
@@ -264,7 +267,7 @@ def cache_features(model: DensityRegression, batches: Batches) -> Features:
     count = 0
     for batch in batches:
         part = model.flat(*on_device(batch, device))
-        if part.weight.min() <= 0:
+        if not (part.weight > 0).all():
             # Positions without a target, of which an image may have most.
             part = Features(*(values[part.weight > 0] for values in part))
         kept.append(part)
@@ -277,7 +280,10 @@ def cache_features(model: DensityRegression, batches: Batches) -> Features:
         raise ValueError("The batches have no rows, or none with weight.")
     if count > limit:
         kept, keys = _smallest(kept, keys, limit)
-    return Features(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
+    features = Features(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
+    if not features.y.isfinite().all():
+        raise ValueError("Targets are NaN or infinite. Give rows and positions without a target a weight of 0.")
+    return features
 
 
 def mean_loss(moments: Moments, rows: Features) -> Tensor:

@@ -104,6 +104,13 @@ def test_spread_of_weighted_rows_and_of_equal_ones() -> None:
     assert alike.spread.item() == RobustTempering.LEAST_SPREAD
 
 
+def test_rounding_is_no_spread() -> None:
+    """Log-densities of -1e24, as of a row held out from two, differ by 1e17 by chance."""
+    held_out = torch.tensor([-1e24, -1e24 * (1 + 1e-7)])
+    tempering = RobustTempering().fit(torch.zeros(2), held_out)
+    assert tempering(held_out).min() > -0.2
+
+
 @given(above=st.floats(0, 1e6))
 @settings(deadline=None, max_examples=30)
 def test_robust_is_zero_at_and_above_the_reference(above: float) -> None:

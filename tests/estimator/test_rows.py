@@ -143,6 +143,18 @@ def test_number_of_held_out_rows(cubic, rows: int, held_out: int) -> None:
     assert len(reg.held_out_levels_) == held_out
 
 
+def test_two_rows_are_enough_for_a_sane_answer() -> None:
+    """One row trains, and one says how sure to be: it is nothing like the first, but that is no reason for e^30."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(2, 3))
+        y = X[:, 0] + 0.1 * rng.normal(size=2)
+        reg = quick(random_state=seed).fit(X, y)
+        std = reg.predict(X, return_std=True)[1]
+        assert std.max() < 10 * y.std()
+        np.testing.assert_allclose(np.hypot(*reg.decompose(X)), std, rtol=0.1)
+
+
 def test_held_out_rows_keep_it_from_being_too_sure() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 10)), rng.normal(size=60)

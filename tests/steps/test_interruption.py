@@ -22,6 +22,7 @@ from density_regression import (
     MLP,
     DensityRegression,
     DensityRegressor,
+    KernelDensity,
     MixtureDensity,
     RadialFlowDensity,
     TrainingOptions,
@@ -397,3 +398,21 @@ def test_a_torch_fit_resumes_only_as_it_was(change: str, tmp_path: Path) -> None
         "tempering": {"tempering": "exact"},
     }[change]
     assert bool(history(**changes)) == (change != "nothing")
+
+
+def test_held_out_rows_in_random_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What step 2 sees of them must not depend on how often step 1 went through them."""
+
+    def fit(model: DensityRegression) -> Callable[[], Any]:
+        held_out = batches(*wave(seed=10), seed=3)
+        options = TrainingOptions(epochs=2)
+        return lambda: fit_density_regression(
+            model, batches(*wave(), seed=2), held_out, options=options, checkpoint_dir=tmp_path
+        )
+
+    first, second = (network(density=KernelDensity(max_rows=20)) for _ in range(2))
+    fit(first)()
+    for step in (2, 3):
+        (tmp_path / f"step-{step}.safetensors").unlink()
+    assert steps_run(monkeypatch, fit(second)) == ["fit_density", "refit_head"]
+    assert_equal(state(second), state(first), "")

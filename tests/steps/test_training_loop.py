@@ -10,17 +10,20 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from density_regression import (
     DensityRegression,
     DensityRegressor,
+    GaussianDensity,
+    MixtureDensity,
     RadialFlowDensity,
     TrainingOptions,
     fit_density_regression,
 )
 from density_regression.datasets import make_cubic
-from density_regression.training import pretrain
+from density_regression.density import Density
+from density_regression.training import TensorBatches, pretrain
 from steps.helpers import assert_equal, batches, finite, generator, network, nll, state, wave
 
 # -- what training takes ----------------------------------------------------------------------------------------------
@@ -109,6 +112,131 @@ def test_batches_without_length() -> None:
 
     with pytest.raises(ValueError, match="must have a length"):
         fit_density_regression(network(), Endless())
+
+
+def test_a_loader_of_data_without_length() -> None:
+    class Stream(IterableDataset[tuple[Tensor, Tensor]]):
+        def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+            yield from zip(*wave(), strict=True)
+
+    with pytest.raises(ValueError, match="must have a length"):
+        fit_density_regression(network(), DataLoader(Stream(), batch_size=50))
+    # One pass is enough if the encoder is trained.
+    fit_density_regression(network(), DataLoader(Stream(), batch_size=50), pretrained=True)
+
+
+def test_batches_that_are_used_up() -> None:
+    class Once:
+        def __init__(self) -> None:
+            self.batches = iter([wave()])
+
+        def __len__(self) -> int:
+            return 1
+
+        def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+            return self.batches
+
+    with pytest.raises(ValueError, match="anew in each epoch"):
+        fit_density_regression(network(), Once(), [wave()], unvaried=[wave()])
+
+
+def test_an_empty_batch_is_passed_over() -> None:
+    x, y = wave()
+    loader = [(x, y), (x[:0], y[:0])]
+    model = network()
+    fit_density_regression(model, loader, loader, options=TrainingOptions(epochs=2))
+    assert finite(model)
+
+
+@pytest.mark.parametrize("batch", [(torch.zeros(5, 1),), (torch.zeros(5, 1),) * 4, torch.zeros(2, 5, 1)])
+def test_batches_of_other_parts(batch: Any) -> None:
+    with pytest.raises(ValueError, match=r"A batch must be \(x, y\) or \(x, y, weight\)"):
+        fit_density_regression(network(), [batch])
+
+
+@pytest.mark.parametrize("parts", [(5, 5, 4), (5, 4, 5), (4, 5, 5)], ids=str)
+def test_tables_of_other_lengths(parts: tuple[int, int, int]) -> None:
+    x, y, weight = parts
+    with pytest.raises(ValueError, match="must be of one length"):
+        TensorBatches(torch.zeros(x, 1), torch.zeros(y, 1), torch.ones(weight), 2, generator())
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        TensorBatches(torch.zeros(5, 1), torch.zeros(5, 1), torch.ones(5), 0)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_targets_that_are_no_numbers(value: float, held_out: bool) -> None:
+    x, y = wave()
+    bad = torch.where(torch.arange(len(y))[:, None] == 3, value, y)
+    train, held = ((x, y), (x, bad)) if held_out else ((x, bad), (x, y))
+    with pytest.raises(ValueError, match="Targets are NaN or infinite"):
+        fit_density_regression(network(), [train], [held], pretrained=True)
+
+
+def test_frozen_parameters() -> None:
+    x, y = wave()
+    model = network()
+    model.encoder.requires_grad_(False)
+    before = state(model)
+    fit_density_regression(model, [(x, y)], options=TrainingOptions(epochs=2))
+    assert_equal(state(model), before, "encoder.")
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="nothing to train"):
+        fit_density_regression(model, [(x, y)])
+    fit_density_regression(model, [(x, y)], pretrained=True)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_complex_weights() -> None:
+    class Fourier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(1, 8, dtype=torch.complex64, generator=generator()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tanh((x.to(torch.complex64) @ self.weight).real)
+
+    model = DensityRegression(Fourier(), 8)
+    report = fit_density_regression(model, [wave()], options=TrainingOptions(epochs=15, average=2))
+    assert report.history[-1] < report.history[0]
+    assert nll(model, *wave(seed=20)) < 0.6
+
+
+def test_a_state_that_is_no_tensor() -> None:
+    class Counted(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"seen": 1}
+
+        def set_extra_state(self, state: dict[str, int]) -> None:
+            assert state == {"seen": 1}
+
+    model = DensityRegression(Counted(1, 8), 8)
+    fit_density_regression(model, [wave()], options=TrainingOptions(epochs=2))
+    assert math.isfinite(nll(model, *wave()))
+
+
+def test_smoothness_of_inputs_that_cannot_move() -> None:
+    model = DensityRegression(nn.Sequential(nn.Embedding(5, 8), nn.Flatten()), 8)
+    rows = (torch.arange(5)[:, None], torch.zeros(5, 1))
+    with pytest.raises(ValueError, match="smoothness"):
+        fit_density_regression(model, [rows], options=TrainingOptions(smoothness=0.1))
+
+
+def test_parts_of_one_s_own_need_not_tell_their_settings() -> None:
+    class Own(GaussianDensity):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+
+    model = network(density=Own(max_dims=2))
+    fit_density_regression(model, [wave()], options=TrainingOptions(epochs=2))
+    assert finite(model)
+
+
+@pytest.mark.parametrize("density", [MixtureDensity(1), RadialFlowDensity(epochs=1)], ids=["mixture", "flow"])
+def test_a_trained_model_is_ready_to_predict(density: Density) -> None:
+    model = network(density=density)
+    fit_density_regression(model, [wave()], options=TrainingOptions(epochs=2))
+    assert not any(part.training for part in model.modules())
 
 
 def test_a_device_that_is_none() -> None:

@@ -122,3 +122,22 @@ def test_targets_of_rows_without_weight_may_be_missing(in_memory: bool) -> None:
     model = network()
     fit_density_regression(model, train, train, options=TrainingOptions(epochs=15))
     assert nll(model, *wave(seed=20)) < 0.6
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("value", [-1.0, torch.nan, torch.inf])
+def test_weights_that_are_none(value: float, in_memory: bool) -> None:
+    x, y = wave()
+    weight = torch.where(torch.arange(len(x)) == 3, value, 1.0)
+    with pytest.raises(ValueError, match="Weights must be at least 0 and finite"):
+        fit_density_regression(network(), batches(x, y, weight=weight) if in_memory else [(x, y, weight)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_weights_may_be_a_mask(dtype: torch.dtype) -> None:
+    x, y = wave()
+    weight = (torch.arange(len(x)) % 3 > 0).to(dtype)
+    for train in (batches(x, y, weight=weight), [(x, y, weight)]):
+        model = network()
+        fit_density_regression(model, train, options=TrainingOptions(epochs=15))
+        assert nll(model, *wave(seed=20)) < 0.6

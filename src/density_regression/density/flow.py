@@ -145,7 +145,7 @@ class TrainedFlow(Density):
         # Only the CPU's generator is used, so only that one is seeded and put back.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            self.flow = self._build(q).to(self.radius).requires_grad_(False)
+            self.flow = self._build(q).to(self.radius).requires_grad_(False).train(self.training)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
         scales, center = (state_dict.get(f"{prefix}whitening.{name}") for name in ("scales", "center"))

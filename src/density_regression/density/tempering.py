@@ -126,6 +126,9 @@ class RobustTempering(Tempering):
     LEAST_SPREAD: Final = 0.5
     """In nats; a Gaussian of a single dimension has 0.76."""
 
+    ROUNDINGS: Final = 16.0
+    """Of the reference, that the spread has at least: differences below are none."""
+
     def __init__(self, exponent: float = 2.0, reach: float | Literal["auto"] = "auto", start: float = 0.0) -> None:
         super().__init__()
         if not (math.isfinite(exponent) and exponent > 0):
@@ -142,7 +145,9 @@ class RobustTempering(Tempering):
 
     def _fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None) -> None:
         low = weighted_quantile(held_out, self.LOW, held_out_weight)
-        self._store(spread=(self.reference - low).clamp_min(self.LEAST_SPREAD))
+        # Where held-out rows are nothing like the others, of which there may be two, log-densities are mostly rounding.
+        rounding = self.ROUNDINGS * torch.finfo(torch.float32).eps * self.reference.abs()
+        self._store(spread=(self.reference - low).clamp_min(self.LEAST_SPREAD).maximum(rounding))
 
     def extend(self, reach: float) -> None:
         """Take a reach that was learnt."""

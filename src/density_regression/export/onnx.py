@@ -71,7 +71,7 @@ def write_onnx(
     problem: Exception | None = None
     for proto in _models(graph):
         if int8 and not quantise_encoder(proto):
-            raise ExportError(f"int8 was asked for, but no matrix of the encoder has {SMALLEST} weights or more.")
+            raise ExportError(f"int8 was asked for, but no matrix of the encoder in the graph has {SMALLEST} weights.")
         for key, value in (about or {}).items():
             proto.metadata_props.add(key=key, value=value)
         content = proto.SerializeToString()
