@@ -34,7 +34,7 @@ COLUMNS = 20
 SHAPES = {
     "MLP 2 x 100": ((100, 100), "auto"),
     "MLP 2 x 100, one component": ((100, 100), 1),
-    "MLP of a million": ((950, 950), "auto"),
+    "MLP of a million": ((990, 990), "auto"),
 }
 CONVOLUTIONS = "convolutions of a million"
 BATCHES = (1, 1000)
