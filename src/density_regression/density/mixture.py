@@ -21,14 +21,19 @@ class _Mixture(NamedTuple):
     mean: Tensor  # (K, q)
     precision_factor: Tensor  # (K, q, q), P with precision = P P^T
 
+    def quadratics(self) -> Quadratics:
+        """The same as squares of linear functions."""
+        q = self.mean.shape[1]
+        log_det = self.precision_factor.diagonal(dim1=1, dim2=2).log().sum(1)
+        return Quadratics(
+            factor=self.precision_factor.permute(1, 0, 2).reshape(q, -1),
+            shift=torch.einsum("kq,kqp->kp", self.mean, self.precision_factor).reshape(-1),
+            log_norm=self.log_weight + log_det - 0.5 * q * math.log(2 * math.pi),
+        )
+
     def log_joint(self, t: Tensor) -> Tensor:
         """Log of weight times density of each component at each column of `t` (q, n): (K, n)."""
-        k, q, _ = self.precision_factor.shape
-        log_norm = self.precision_factor.diagonal(dim1=1, dim2=2).log().sum(1) - 0.5 * q * math.log(2 * math.pi)
-        shift = torch.einsum("kq,kqp->kp", self.mean, self.precision_factor)
-        factor = self.precision_factor.transpose(1, 2).reshape(k * q, q)
-        whitened = torch.addmm(-shift.view(-1, 1), factor, t).view(k, q, -1)
-        return (self.log_weight + log_norm)[:, None] - 0.5 * whitened.square_().sum(1)
+        return _log_joint(self.quadratics(), t)
 
     def mean_log_prob(self, t: Tensor) -> float:
         """Mean log-density of the columns of `t` (q, n)."""
@@ -86,7 +91,6 @@ class MixtureDensity(Density):
 
     def _fit(self, t: Tensor, weight: Tensor, held_out: Tensor, generator: torch.Generator) -> None:
         rows, weight = t.double(), weight.double()
-        # One observation after the other in each row of t (q, n): sums over q are then the fastest.
         t, held_out = (part.double().T.contiguous() for part in (t, held_out))
         # The prior is worth q rows, so weights must add up to the rows they amount to (Kish, 1965); a row of weight
         # zero is then as good as none.
@@ -102,21 +106,10 @@ class MixtureDensity(Density):
         tight = self._expectation_maximisation(t, weight, best.log_joint(t).softmax(0), prior=TIGHT)
         if tight.mean_log_prob(held_out) > best_score:
             best = tight
-        q = len(t)
-        log_det = best.precision_factor.diagonal(dim1=1, dim2=2).log().sum(1)
-        self._store(
-            factor=best.precision_factor.permute(1, 0, 2).reshape(q, -1),
-            shift=torch.einsum("kq,kqp->kp", best.mean, best.precision_factor).reshape(-1),
-            log_norm=best.log_weight + log_det - 0.5 * q * math.log(2 * math.pi),
-        )
+        self._store(**best.quadratics()._asdict())
 
     def _log_prob(self, t: Tensor) -> Tensor:
-        # All components in one matrix product, rows along the last axis: sums over the others are then the fastest.
-        whitened = torch.addmm(-self.shift[:, None], self.factor.T, t.T).unflatten(
-            0, (len(self.log_norm), len(self.factor))
-        )
-        distance = whitened.square().sum(1)
-        log_prob: Tensor = torch.add(self.log_norm[:, None], distance, alpha=-0.5).logsumexp(0)
+        log_prob: Tensor = _log_joint(self.quadratics(), t.T).logsumexp(0)
         return log_prob
 
     def quadratics(self) -> Quadratics:
@@ -142,6 +135,14 @@ class MixtureDensity(Density):
                 break
             previous = current
         return mixture
+
+
+def _log_joint(components: Quadratics, t: Tensor) -> Tensor:
+    """Log of weight times density of each component at each column of `t` (q, n): (K, n)."""
+    factor, shift, log_norm = components
+    # All components in one matrix product, rows along the last axis: sums over the others are then the fastest.
+    whitened = torch.addmm(-shift[:, None], factor.T, t).unflatten(0, (len(log_norm), len(factor)))
+    return torch.add(log_norm[:, None], whitened.square().sum(1), alpha=-0.5)
 
 
 def _maximise(t: Tensor, weight: Tensor, responsibility: Tensor, prior: float) -> _Mixture:
