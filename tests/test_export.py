@@ -33,7 +33,8 @@ from density_regression.encoders import WithInputs
 from density_regression.export import ExportError
 from density_regression.export import onnx as writing
 from density_regression.export.squares import ROUGH, Squares
-from density_regression.lean import Constants
+from density_regression.lean import Array, Constants, Layers
+from density_regression.model import DensityRegression
 from density_regression.tables import Floats
 
 QUICK: dict[str, Any] = {"epochs": 2, "hidden": (16, 16), "verbose": False, "random_state": 0}
@@ -51,6 +52,12 @@ def run(path: Path, x: Floats) -> dict[str, Floats]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(None, {"X": x}), strict=True))
+
+
+def bounds(model: DensityRegression) -> Array:
+    layers = Layers.of(model.encoder)
+    assert layers is not None
+    return layers.bounds()
 
 
 def assert_same(model: DeepRegressor, path: Path, x: Floats) -> None:
@@ -107,6 +114,72 @@ def test_an_ensemble_written_by_hand(rows: tuple[Floats, Floats], tmp_path: Path
             assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
 
 
+class Overflowing(torch.nn.Linear):
+    """Far away, infinity less infinity."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = super().forward(x)
+        return torch.cat([z, x.pow(5).exp() - x.pow(7).exp()], 1)
+
+
+class Double(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).double()
+
+
+class Named(torch.nn.Linear):
+    """Names that our own nodes have, too."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        for name in ("X", "mean", "std", "constant_0", "gemm_1"):
+            self.register_buffer(name, torch.randn(outputs, outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) @ (self.X + self.mean + self.std + self.constant_0 + self.gemm_1)
+
+
+@pytest.mark.parametrize("method", [DensityRegressor, GaussianRegressor])
+@pytest.mark.parametrize(
+    ("encoder", "targets", "own"),
+    [
+        (torch.nn.Identity(), 1, 1),
+        (torch.nn.Sequential(torch.nn.Linear(5, 600), torch.nn.Tanh()), 2, 2),
+        (torch.nn.Sequential(torch.nn.Unflatten(1, (1, 5)), torch.nn.Conv1d(1, 3, 2), torch.nn.Flatten()), 1, 5),
+        (Overflowing(5, 8), 2, 8),
+        (Double(5, 8), 1, 3),
+        (Named(5, 8), 1, 2),
+    ],
+    ids=["none", "wide", "convolution", "overflowing", "double", "named"],
+)
+def test_an_encoder_of_one_s_own(
+    encoder: torch.nn.Module,
+    targets: int,
+    own: int,
+    method: type[DeepRegressor],
+    rows: tuple[Floats, Floats],
+    tmp_path: Path,
+) -> None:
+    """Torch's exporter writes the encoder alone, and as few nodes follow it as follow one of ours."""
+    x = (rows[0] - rows[0].mean(0)) / rows[0].std(0)
+    y = rows[1] if targets == 1 else np.stack([rows[1], x[:, 1]], 1)
+    model = method(**{**QUICK, "encoder": encoder}).fit(x, y)
+    assert model.to_onnx(tmp_path / "model.onnx") < 1e-3
+    assert_same(model, tmp_path / "model.onnx", np.concatenate([x, 3 * x, -100 * x, 1e20 * x]))
+    assert len(onnx.load(tmp_path / "model.onnx").graph.node) <= own + (30 if method is DensityRegressor else 15)
+
+
+def test_a_graph_that_differs_gives_way_to_torch_s(
+    rows: tuple[Floats, Floats], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = DensityRegressor(**QUICK, encoder=torch.nn.Tanh()).fit(*rows)
+    other = DensityRegressor(**QUICK, encoder=torch.nn.Tanh()).fit(rows[0], -rows[1])
+    after = writing.lean_after(other._graph("float64"))
+    monkeypatch.setattr(writing, "lean_after", lambda graph: after)
+    model.to_onnx(tmp_path / "model.onnx")
+    assert_same(model, tmp_path / "model.onnx", rows[0])
+
+
 @pytest.mark.parametrize("components", [1, 3])
 @pytest.mark.parametrize("targets", [1, 2])
 @pytest.mark.parametrize("width", [16, 600])
@@ -129,7 +202,7 @@ def test_what_is_left_over_does_not_drown(hidden: tuple[int, int], tmp_path: Pat
     for variance, drowned in ((0.7, False), (0.9999, True)):
         density = MixtureDensity(3, max_dims=None, variance=variance)
         model = DensityRegressor(**{**QUICK, "hidden": hidden}, density=density).fit(x, y)
-        constants = Constants.of(model.model_)
+        constants = Constants.of(model.model_, bounds(model.model_))
         assert constants is not None
         assert (Squares.of(constants).back is not None) == drowned
         assert model.to_onnx(tmp_path / "model.onnx") < 1e-4
@@ -151,7 +224,7 @@ def test_tight_components_far_apart_do_not_drown(
     y = x[:, 0] + rng.normal(size=600)
     density = MixtureDensity(3, max_dims=None, variance=variance)
     model = DensityRegressor(**{**QUICK, "hidden": hidden}, density=density).fit(x, y)
-    constants = Constants.of(model.model_)
+    constants = Constants.of(model.model_, bounds(model.model_))
     assert constants is not None
     squares = Squares.of(constants)
     assert squares.back is None
@@ -167,7 +240,7 @@ def test_far_centers_of_wide_features_do_not_drown(tmp_path: Path) -> None:
     """What is linear is a difference of squares only where these are small."""
     x = np.random.default_rng(1).normal(size=(1000, 1000))
     model = DensityRegressor(**{**QUICK, "hidden": (100, 100)}, density=MixtureDensity(8)).fit(x, x[:, 0])
-    constants = Constants.of(model.model_)
+    constants = Constants.of(model.model_, bounds(model.model_))
     assert constants is not None
     assert np.square(Squares.of(constants).linear).sum(0).max() / constants.unit**2 > ROUGH
     assert model.to_onnx(tmp_path / "model.onnx") < 2e-5

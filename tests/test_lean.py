@@ -14,7 +14,7 @@ from density_regression._numeric import FAR
 from density_regression.baselines import GaussianRegressor
 from density_regression.density import GaussianDensity, MixtureDensity
 from density_regression.encoders import MLP, WithInputs
-from density_regression.lean import Constants, LeanRegression
+from density_regression.lean import Constants, Layers, LeanRegression
 from density_regression.tables import Floats
 
 QUICK: dict[str, Any] = {"epochs": 2, "hidden": (16, 16), "verbose": False, "random_state": 0}
@@ -119,20 +119,22 @@ def test_only_of_a_density_regression(rows: tuple[Floats, Floats]) -> None:
 
 def test_what_may_overflow_has_no_lean_form(rows: tuple[Floats, Floats]) -> None:
     model = DensityRegressor(**QUICK).fit(*rows).model_
-    assert Constants.of(model) is not None
+    assert LeanRegression.of(model) is not None
     with torch.no_grad():
         model.encoder.encoder[0].weight *= 1e35
-    assert Constants.of(model) is None
+    assert LeanRegression.of(model) is None
 
 
 def test_features_that_may_grow_large_are_clipped(rows: tuple[Floats, Floats]) -> None:
     model = DensityRegressor(**QUICK).fit(*rows).model_
     with torch.no_grad():
         model.encoder.encoder[2].weight *= 1e10
-    constants, lean = Constants.of(model), LeanRegression.of(model)
+    lean, layers = LeanRegression.of(model), Layers.of(model.encoder)
+    assert lean is not None
+    assert layers is not None
+    constants = Constants.of(model, layers.bounds())
     assert constants is not None
     assert constants.clip_features
-    assert lean is not None
     x = FAR * torch.randn(50, 5, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         torch.testing.assert_close(lean(x).log_density, model.log_density(x), rtol=1e-3, atol=0)

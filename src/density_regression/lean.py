@@ -95,20 +95,16 @@ class Constants(NamedTuple):
         return np.asarray(np.kron(np.eye(len(self.log_norm)), np.ones((len(self.factor), 1))), dtype=np.float64)
 
     @classmethod
-    def of(cls, model: DensityRegression, *, log_scale: Array | float = 0.0, farthest: float = FAR) -> Self | None:
-        """Those of a model with such a scale of targets and bound on inputs; None if it has parts of another kind."""
-        layers = Layers.of(model.encoder)
+    def of(cls, model: DensityRegression, bounds: Array, *, log_scale: Array | float = 0.0) -> Self | None:
+        """Those of a model with bounds (D,) on its features and a scale of targets; None if unlike the default."""
         head, density, tempering = model.head, model.density, model.tempering
-        known = layers is not None and type(head) is MeanHead and type(tempering) is RobustTempering
-        if not known or density is None or not density.fitted:
+        if type(head) is not MeanHead or type(tempering) is not RobustTempering:
             return None
         # A density derived from these may have another log-density.
-        if type(density) not in (GaussianDensity, MixtureDensity):
+        if type(density) not in (GaussianDensity, MixtureDensity) or density is None or not density.fitted:
             return None
         quadratics = density.quadratics()
-        assert layers is not None
         assert isinstance(tempering, RobustTempering)
-        bounds = layers.bounds(farthest)
         whitening = density.whitening
         if quadratics is None or bounds.max() > LARGEST:
             return None
@@ -210,7 +206,8 @@ class LeanRegression:
         """The lean form of a model whose inputs are held within +-`farthest`; None if it is unlike the default."""
         if not isinstance(model, DensityRegression):
             return None
-        layers, constants = Layers.of(model.encoder), Constants.of(model, farthest=farthest)
+        layers = Layers.of(model.encoder)
+        constants = None if layers is None else Constants.of(model, layers.bounds(farthest))
         return None if layers is None or constants is None else cls(layers, model.features, constants)
 
     def __call__(self, x: Tensor) -> LeanMoments:

@@ -10,10 +10,20 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from density_regression.model import DensityRegression
-from density_regression.network import Predictor
+from density_regression.network import Network, Predictor
 from density_regression.tables import Scaling
 
-__all__ = ["DTYPES", "INPUT", "OUTPUTS", "Dtype", "ExportError", "Graph", "export_program", "first_line"]
+__all__ = [
+    "DTYPES",
+    "INPUT",
+    "OUTPUTS",
+    "Dtype",
+    "ExportError",
+    "Graph",
+    "export_features",
+    "export_program",
+    "first_line",
+]
 
 Dtype = Literal["float64", "float32"]
 DTYPES: Final[dict[str, torch.dtype]] = {"float64": torch.float64, "float32": torch.float32}
@@ -77,6 +87,18 @@ class Graph(nn.Module):
         return mean, std, cast(DensityRegression, self.model).log_density(scaled)
 
 
+class _Features(nn.Module):
+    """What an encoder makes of scaled inputs."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.encoder(x)
+        return z.float()
+
+
 def export_program(graph: Graph) -> ExportedProgram:
     """The graph by `torch.export`, for any number of rows.
 
@@ -87,11 +109,20 @@ def export_program(graph: Graph) -> ExportedProgram:
     """
     if graph.model.no_graph:
         raise ExportError(f"A {type(graph.model).__name__} cannot be written as a graph: {graph.model.no_graph}.")
-    graph.eval()
-    rows = torch.zeros(3, len(graph.x_center), dtype=graph.dtype)
+    return _program(graph, len(graph.x_center), graph.dtype)
+
+
+def export_features(graph: Graph) -> ExportedProgram:
+    """Likewise the features (n, D) of scaled inputs, of a model that has an encoder; of any size, or NaN."""
+    return _program(_Features(cast(Network, graph.model).encoder), len(graph.x_center), torch.float32)
+
+
+def _program(module: nn.Module, columns: int, dtype: torch.dtype) -> ExportedProgram:
+    module.eval()
+    rows = torch.zeros(3, columns, dtype=dtype)
     try:
         with torch.no_grad():
-            return torch.export.export(graph, (rows,), dynamic_shapes=({0: Dim("rows")},), strict=False)
+            return torch.export.export(module, (rows,), dynamic_shapes=({0: Dim("rows")},), strict=False)
     # Whatever an encoder does that a graph cannot hold, torch has an exception of its own for it.
     except Exception as error:
         raise ExportError(f"This model cannot be written as a graph: {first_line(error)}") from error

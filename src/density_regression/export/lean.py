@@ -7,6 +7,7 @@ are multiplied at once. The constants are those of `lean.Constants`; shifts ride
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from density_regression.lean import LARGEST, Array, Constants, Layers, numbers
 from density_regression.model import DensityRegression
 from density_regression.network import Network
 
-__all__ = ["lean_model"]
+__all__ = ["lean_after", "lean_model"]
 
 WIDE: Final = 512
 """Features from which on the density's multiplications are few beside the network's, and only its nodes count."""
@@ -33,8 +34,12 @@ PASSED: Final = 100.0
 """A number of which the sigmoid is 1."""
 
 
+Tail = Callable[[Nodes, str], None]
+"""Writes results of features."""
+
+
 def lean_model(graph: Graph) -> Any:
-    """An ONNX model that gives what `graph` gives; None if it is neither a default nor of Gaussian networks."""
+    """An ONNX model that gives what `graph` gives; None if it is not a default or of Gaussian networks on `MLP`s."""
     model = graph.model
     members: Any = getattr(model, "networks", [model])
     layers = [Layers.of(member.encoder) if isinstance(member, Network) else None for member in members]
@@ -42,22 +47,46 @@ def lean_model(graph: Graph) -> Any:
     if len(known) < len(layers) or graph.may_overflow or model.no_graph:
         return None
     nodes = Nodes(graph.dtype)
-    if isinstance(model, DensityRegression):
-        constants = Constants.of(model, log_scale=np.log(numbers(graph.y_scale)), farthest=graph.farthest)
-        if constants is None:
+    if hasattr(model, "networks"):
+        # Squares of their means must not overflow.
+        large = any(own.with_inputs or own.bounds(graph.farthest).max() > LARGE for own in known)
+        if large or not all(hasattr(member, "log_std_limit") for member in members):
             return None
-        _write_density(nodes, _features(nodes, _inputs(nodes, graph), known[0], graph), constants, graph)
-    elif all(hasattr(member, "log_std_limit") for member in members):
-        if hasattr(model, "networks"):
-            # Squares of their means must not overflow.
-            if any(own.with_inputs or own.bounds(graph.farthest).max() > LARGE for own in known):
-                return None
-            write_mixture(nodes, _inputs(nodes, graph), members, graph)
-        else:
-            _write_gaussian(nodes, _features(nodes, _inputs(nodes, graph), known[0], graph), graph)
-    else:
+        write_mixture(nodes, _inputs(nodes, graph), members, graph)
+        return nodes.model(graph)
+    tail = _tail(graph, known[0].bounds(graph.farthest))
+    if tail is None:
         return None
+    tail(nodes, _features(nodes, _inputs(nodes, graph), known[0], graph))
     return nodes.model(graph)
+
+
+def lean_after(graph: Graph) -> Callable[[Any], Any] | None:
+    """What makes an ONNX model of one that gives features of scaled inputs; None if these are not all it takes."""
+    model = graph.model
+    if not isinstance(model, Network) or graph.may_overflow or model.no_graph:
+        return None
+    tail = _tail(graph, np.full(model.features, LARGE))
+    if tail is None:
+        return None
+
+    def finished(encoder: Any) -> Any:
+        nodes = Nodes(graph.dtype)
+        z = nodes.include(encoder, _inputs(nodes, graph))
+        within = nodes.add("Clip", [z, nodes.const(-LARGE), nodes.const(LARGE)])
+        tail(nodes, nodes.add("Where", [nodes.add("IsNaN", [z]), nodes.const(LARGE), within]))
+        return nodes.model(graph)
+
+    return finished
+
+
+def _tail(graph: Graph, bounds: Array) -> Tail | None:
+    """What writes density, tempering and head of features within such bounds (D,); None if they are of another kind."""
+    model = graph.model
+    if isinstance(model, DensityRegression):
+        constants = Constants.of(model, bounds, log_scale=np.log(numbers(graph.y_scale)))
+        return None if constants is None else lambda nodes, z: _write_density(nodes, z, constants, graph)
+    return (lambda nodes, z: _write_gaussian(nodes, z, graph)) if hasattr(model, "log_std_limit") else None
 
 
 def _features(nodes: Nodes, inputs: str, layers: Layers, graph: Graph) -> str:

@@ -16,6 +16,8 @@ from density_regression.lean import Array, numbers
 __all__ = ["ENCODER", "Nodes"]
 
 OPSET: Final = 18
+VERSION: Final = 10
+"""Of the operators, and of the format."""
 
 ENCODER: Final = "encoder"
 """In the names of an encoder's weights."""
@@ -30,12 +32,25 @@ class Nodes:
         self._nodes: list[Any] = []
         self._constants: dict[tuple[Any, ...], str] = {}
         self._tensors: list[Any] = []
+        self._functions: list[Any] = []
+        self._opsets = {"": OPSET}
 
     def add(self, op: str, inputs: Sequence[str], *, output: str | None = None, **attributes: Any) -> str:
         """A node; returns the name of its output."""
         name = output or f"{op.lower()}_{len(self._nodes)}"
         self._nodes.append(self._onnx.helper.make_node(op, list(inputs), [name], **attributes))
         return name
+
+    def include(self, proto: Any, value: str) -> str:
+        """All nodes of another model, of this value instead of its input; returns the name of its output."""
+        proto = self._onnx.compose.add_prefix(proto, "own.")
+        # A node that a runtime takes out.
+        self.add("Identity", [value], output=proto.graph.input[0].name)
+        self._nodes.extend(proto.graph.node)
+        self._tensors.extend(proto.graph.initializer)
+        self._functions.extend(proto.functions)
+        self._opsets |= {opset.domain: opset.version for opset in proto.opset_import}
+        return str(proto.graph.output[0].name)
 
     def split(self, value: str, sizes: Sequence[int]) -> list[str]:
         """Some columns after another."""
@@ -97,7 +112,8 @@ class Nodes:
             outputs.append(helper.make_tensor_value_info(OUTPUTS[2], single, ["rows"]))
         inputs = [helper.make_tensor_value_info(INPUT, kind, ["rows", len(graph.x_center)])]
         body = helper.make_graph(self._nodes, "density_regression", inputs, outputs, self._tensors)
-        return helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+        opsets = [helper.make_opsetid(domain, number) for domain, number in self._opsets.items()]
+        return helper.make_model(body, opset_imports=opsets, functions=self._functions, ir_version=VERSION)
 
     def _constant(self, values: Any, name: str = "constant") -> str:
         key = (name, values.dtype.str, values.shape, values.tobytes())

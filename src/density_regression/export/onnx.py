@@ -13,12 +13,21 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
 
 from density_regression._extras import import_extra
 from density_regression._files import write_whole
-from density_regression.export.graph import INPUT, OUTPUTS, ExportError, Graph, export_program, first_line
+from density_regression.export.graph import (
+    INPUT,
+    OUTPUTS,
+    ExportError,
+    Graph,
+    export_features,
+    export_program,
+    first_line,
+)
 from density_regression.export.int8 import SMALLEST, quantise_encoder
-from density_regression.export.lean import lean_model
+from density_regression.export.lean import lean_after, lean_model
 
 __all__ = ["write_onnx"]
 
@@ -68,7 +77,7 @@ def write_onnx(
     """
     import_extra("onnxscript", needed_by="Exporting", extra="onnx")
     runtime = import_extra("onnxruntime", needed_by="Exporting", extra="onnx")
-    problem: Exception | None = None
+    problem: ExportError | None = None
     for proto in _models(graph):
         if int8 and not quantise_encoder(proto):
             raise ExportError(f"int8 was asked for, but no matrix of the encoder in the graph has {SMALLEST} weights.")
@@ -77,16 +86,19 @@ def write_onnx(
         content = proto.SerializeToString()
         try:
             session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-            break
+            differences = _differences(graph, session, graph)
         # ONNX Runtime has an exception of its own for everything.
         except Exception as error:
-            problem = error
+            problem = ExportError(f"This model cannot be written as ONNX: {first_line(error)}")
+            problem.__cause__ = error
+            continue
+        allowed = math.inf if int8 else (ROUNDINGS * _roughness(graph)).clamp_min(TOLERANCE)
+        if (differences < allowed).all():
+            break
+        problem = ExportError(f"ONNX Runtime's results differ from torch's, by {differences.max():.1e} relative.")
     else:
-        raise ExportError(f"This model cannot be written as ONNX: {first_line(problem)}") from problem
-    differences = _differences(graph, session, graph)
-    allowed = torch.full_like(differences, math.inf) if int8 else (ROUNDINGS * _roughness(graph)).clamp_min(TOLERANCE)
-    if not (differences < allowed).all():
-        raise ExportError(f"ONNX Runtime's results differ from torch's, by {differences.max():.1e} relative.")
+        assert problem is not None
+        raise problem
     write_whole(Path(path), content)
     if reference is not None:
         differences = differences.maximum(_differences(graph, session, reference))
@@ -99,7 +111,14 @@ def _models(graph: Graph) -> Iterator[Any]:
     if lean is not None:
         yield lean
         return
-    program = export_program(graph)
+    after = lean_after(graph)
+    if after is not None:
+        yield from map(after, _exported(export_features(graph)))
+    yield from map(_named, _exported(export_program(graph)))
+
+
+def _exported(program: ExportedProgram) -> Iterator[Any]:
+    """What torch's exporter makes of a program."""
     # The exporter's own optimiser makes invalid graphs of some models; ONNX Runtime has another one.
     for optimise in (True, False):
         try:
@@ -108,7 +127,7 @@ def _models(graph: Graph) -> Iterator[Any]:
         except Exception as error:
             raise ExportError(f"This model cannot be written as ONNX: {first_line(error)}") from error
         assert exported is not None
-        yield _named(exported.model_proto)
+        yield exported.model_proto
 
 
 @torch.no_grad()
