@@ -152,8 +152,11 @@ def test_the_console_script(tmp_path: Path) -> None:
     script = Path(sys.executable).parent / "density-regression"
     if not script.exists():
         pytest.skip("the package is installed without its console script")
-    shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=120)
-    assert shown.stdout.strip() == importlib.metadata.version("density-regression")
+    for command in ([script], [sys.executable, "-m", "density_regression"]):
+        shown = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=120
+        )
+        assert shown.stdout.strip() == importlib.metadata.version("density-regression")
     quick = (
         "from density_regression.experiments import cubic; from density_regression.cli import app\n"
         "for page in (cubic.TEMPERINGS, cubic.METHODS):\n"
