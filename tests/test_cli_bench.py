@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,23 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(after) == 4
 
 
+def test_a_terminated_run_ends_like_an_interrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def terminated(self: runner.Bench, file: RecordFile, jobs: int) -> Iterator[Record]:
+        signal.raise_signal(signal.SIGTERM)
+        yield from ()
+
+    monkeypatch.setattr(runner.Bench, "run", terminated)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        out = tmp_path / "results[old]"
+        result = CliRunner().invoke(app, [*CUBIC, "--out", str(out)])
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.exit_code == 130
+    assert f"What was done is in {out / 'cubic-paper.jsonl'}; the same command goes on." in result.output
+
+
 def test_failed_fits_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ValueError("training [red]diverged")
@@ -102,6 +120,9 @@ def test_missing_data_is_told_before_anything_is_imported(tmp_path: Path, suite:
         (["cubic", "--jobs", "0"], "0 processes"),
         (["cubic", "--protocol", "other"], "tuned"),
         (["cubic", "--splits", "0"], "greater than or equal to 1"),
+        (["depth", "--protocol", "tuned"], "depth has no --protocol"),
+        (["depth", "--datasets", "kitti"], "depth has no --protocol, --datasets"),
+        (["depth", "--splits", "2"], "depth has no --protocol, --datasets or --splits"),
     ],
 )
 def test_bad_arguments(tmp_path: Path, arguments: list[str], message: str) -> None:

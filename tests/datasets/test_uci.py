@@ -148,6 +148,22 @@ def test_tables_of_the_user(folder: Path) -> None:
     assert load_uci("v1.2", folder).X.tolist() == [[1.0, 2.0]]
 
 
+def test_a_copy_beside_a_table_is_another_table(folder: Path) -> None:
+    (folder / "uci" / "sales.csv").write_text("price,sold\n1,2\n")
+    (folder / "uci" / "sales.csv.old.csv").write_text("price,sold\n3,4\n")
+    assert own_tables(folder) == ("sales", "sales.csv.old")
+    assert load_uci("sales", folder).y.tolist() == [2.0]
+    assert load_uci("sales.csv.old", folder).y.tolist() == [4.0]
+
+
+def test_a_table_that_is_there_twice_is_refused(folder: Path) -> None:
+    (folder / "uci" / "sales.csv").write_text("price,sold\n1,2\n")
+    (folder / "uci" / "sales.csv.gz").write_bytes(gzip.compress(b"price,sold\n3,4\n"))
+    assert own_tables(folder) == ("sales",)
+    with pytest.raises(ValueError, match=r"'sales' is there twice, as .*sales\.csv and .*sales\.csv\.gz; keep one"):
+        load_uci("sales", folder)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -174,6 +190,8 @@ def test_ways_to_write_a_table(folder: Path, file: str, text: str) -> None:
     [
         ("a,a,b,b,y\n1,2,3,4,5\n", "names of columns must differ: a, b"),
         ("a,b,a\n1,2,3\n", "names of columns must differ: a"),
+        (",a,y\n0,1,2\n1,3,4\n", "column 1 has no name; an index that was written along is no feature"),
+        ("a,b,y,\n1,2,3,\n", "column 4 has no name"),
         ("1,2.5,-3e4\n4,5,6\n", "its first line is numbers, not names of columns"),
         ("a;b;y\n1;2;3\n", "its header must name two columns or more, separated by commas, got 'a;b;y'"),
         ("a\tb\ty\n1\t2\t3\n", r"its header must name two columns or more, separated by commas, got 'a\tb\ty'"),

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from density_regression.base import DeepRegressor
 from density_regression.baselines import GaussianRegressor
 from density_regression.datasets import Rows
 from density_regression.experiments import bench
 from density_regression.experiments.bench import Bench, run_cells
+from density_regression.experiments.live import BenchProgress
 from density_regression.experiments.protocols import LARGEST_BUDGET, Protocol, paper_settings, search_space
 from density_regression.experiments.records import Cell, Record, RecordFile, read_records
 from density_regression.experiments.scoring import held_out_scale, score
@@ -187,6 +190,70 @@ def test_other_settings_are_run_again(folder: str, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: QUICK | {"epochs": 3})
     assert [record["settings"]["epochs"] for record in run(work, tmp_path / "r.jsonl")] == [3, 3]
     assert [record["settings"]["epochs"] for record in read_records(tmp_path / "r.jsonl")] == [3, 3]
+
+
+@pytest.mark.parametrize("suite", ["uci", "uci-shift"])
+def test_a_table_that_changed_is_run_again(folder: str, tmp_path: Path, suite: str) -> None:
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for place, price in zip(folders, ("1", "2"), strict=True):
+        (place / "uci").mkdir(parents=True)
+        rows = [f"{i},{i % 7}" for i in range(19)]
+        (place / "uci" / "sales.csv").write_text("\n".join(["price,sold", *rows, f"{price},3", ""]))
+    before, after = (Bench(suite, "paper", ["Gaussian"], ["sales"], 2, data_dir=str(place)) for place in folders)
+    path = tmp_path / "r.jsonl"
+    old = run(before, path)
+    assert len(run(after, path)) == len(old) == 2
+    assert run(after, path) == []
+    assert {record["data"] for record in read_records(path)}.isdisjoint(record["data"] for record in old)
+
+
+def test_records_that_do_not_say_which_rows_they_are_of_count(folder: str, tmp_path: Path) -> None:
+    work = Bench("uci", "paper", ["Gaussian"], ["yacht"], 2, data_dir=folder)
+    records = run(work, tmp_path / "r.jsonl")
+    with RecordFile(tmp_path / "old.jsonl") as file:
+        for record in records:
+            file.append({name: value for name, value in record.items() if name != "data"})
+    assert run(work, tmp_path / "old.jsonl") == []
+
+
+def test_a_record_without_settings_is_run_again(folder: str, tmp_path: Path) -> None:
+    work = Bench("uci", "paper", ["Gaussian"], ["yacht"], 1, data_dir=folder)
+    (record,) = run(work, tmp_path / "r.jsonl")
+    del record["settings"]
+    with RecordFile(tmp_path / "other.jsonl") as file:
+        file.append(record)
+    assert len(run(work, tmp_path / "other.jsonl")) == 1
+
+
+def test_progress_counts_what_need_not_be_run_again(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Bench("uci", "paper", ["Gaussian"], ["yacht"], 2, data_dir=folder)
+    run(work, tmp_path / "r.jsonl")
+
+    def shown() -> str:
+        text = io.StringIO()
+        with RecordFile(tmp_path / "r.jsonl") as file, BenchProgress(work, file, Console(file=text)):
+            return text.getvalue()
+
+    assert shown().startswith("2 of 2 fits")
+    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: QUICK | {"epochs": 3})
+    assert shown().startswith("0 of 2 fits")
+
+
+def test_the_live_table_shows_names_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "uci").mkdir()
+    rows = [f"{i},{i % 7}" for i in range(20)]
+    (tmp_path / "uci" / "[b]sales.csv").write_text("\n".join(["price,sold", *rows, ""]))
+    work = Bench("uci", "paper", ["Gaussian"], ["[b]sales"], 2, data_dir=str(tmp_path))
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with RecordFile(tmp_path / "r.jsonl") as file:
+        progress = BenchProgress(work, file, console)
+    progress.see(Cell("uci", "paper", "[b]sales", "0", 0, "Gaussian")._asdict() | {"error": "it broke"})
+    with console.capture() as text:
+        console.print(progress._table())
+    assert "[b]sales" in text.get()
+    assert "1/2 !1" in text.get()
 
 
 def test_each_fit_has_its_own_epochs(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

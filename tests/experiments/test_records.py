@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import given
@@ -70,6 +71,26 @@ def test_what_is_no_record_is_removed(tmp_path: Path) -> None:
     assert path.read_text() == json.dumps(record(0)) + "\n"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        json.dumps(record(0, method=["Gaussian"])),
+        json.dumps(record(0, method=None)),
+        json.dumps(record(0) | {"split": 3}),
+        json.dumps(record(0, seed="0")),
+        json.dumps(record(0, seed=0.5)),
+    ],
+    ids=["deep", "list", "null", "number", "word", "fraction"],
+)
+def test_a_record_names_its_cell_by_words_and_a_seed(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "uci-paper.jsonl"
+    path.write_text(f"{line}\n{json.dumps(record(1))}\n")
+    assert read_records(path) == [record(1)]
+    with RecordFile(path) as file:
+        assert (list(file.done().values()), file.dropped) == ([record(1)], 1)
+
+
 def test_of_a_cell_that_was_run_again_the_last_record_counts(tmp_path: Path) -> None:
     path = tmp_path / "uci-paper.jsonl"
     write(path, record(0, error="ValueError: diverged"))
@@ -94,6 +115,22 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
         file.append(record(0))
     with RecordFile(path) as file:
         assert file.records == [record(0)]
+
+
+def test_a_file_that_is_repaired_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    path, original = tmp_path / "uci-paper.jsonl", fcntl.flock
+    path.write_text("half a li")
+
+    def repaired(file: IO[bytes], flags: int) -> None:
+        # Another run repairs it, and ends, between our opening it and our locking it.
+        monkeypatch.setattr(fcntl, "flock", original)
+        write(path, record(0))
+        original(file, flags)
+
+    monkeypatch.setattr(fcntl, "flock", repaired)
+    write(path, record(1))
+    assert read_records(path) == [record(0), record(1)]
 
 
 def test_nan_is_refused(tmp_path: Path) -> None:

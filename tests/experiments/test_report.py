@@ -202,6 +202,8 @@ def test_fits_of_one_split_from_several_seeds_are_no_further_splits() -> None:
     assert scores.splits == 4
     np.testing.assert_allclose(scores.values["Gaussian"][:3], means[:3])
     assert scores.values["Gaussian"][3] != pytest.approx(means[3])
+    (table,) = main_tables(only(records[:-1]), Options())
+    assert any("NLL 4 of 4 (seeds missing: EDL)" in note for note in table.notes)
 
 
 def test_wins_are_told_by_the_splits_that_the_two_have() -> None:
@@ -231,6 +233,23 @@ def test_several_commits_are_named() -> None:
     assert any("aaa, bbb" in note for note in table.notes)
     (table,) = main_tables(only(records[:1]), Options())
     assert not any("commit" in note for note in table.notes)
+
+
+def test_data_that_changed_are_named() -> None:
+    records = [make(), make(data="1"), make("EDL", data="2"), make("EDL", "yacht", data="3")]
+    (table, *_) = main_tables(only(records), Options())
+    assert "Records of data that changed in between: boston." in table.notes
+    (table, *_) = main_tables(only(records[1:2]), Options())
+    assert not any("changed" in note for note in table.notes)
+
+
+def test_settings_that_differ_between_splits_are_named() -> None:
+    records = [make(split=split, settings={"epochs": 40}) for split in range(2)]
+    other = [make("EDL", split=split, settings={"epochs": epochs}) for split, epochs in enumerate((40, 50))]
+    (table,) = main_tables(only([*records, *other]), Options())
+    assert "Not all splits were fitted with the same settings: EDL on boston." in table.notes
+    (table,) = main_tables(only(records), Options())
+    assert not any("settings" in note for note in table.notes)
 
 
 def test_failed_cells_are_listed_and_left_out() -> None:

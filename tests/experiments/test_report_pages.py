@@ -7,19 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
-from density_regression.experiments.report import write_report
+from density_regression.experiments.report import figures, write_report
+from density_regression.experiments.report.canvas import Panels, grid
 from density_regression.experiments.report.document import Cell, Section, Table, slug
+from density_regression.experiments.report.figures import error_picture
 from density_regression.experiments.report.html import html
 from density_regression.experiments.report.latex import latex
 from density_regression.experiments.report.markdown import markdown
-from experiments.helpers import NASTY, Record, fail, make
+from experiments.helpers import NASTY, Record, fail, make, only
 
 
 def test_file_names_are_safe_and_different() -> None:
     assert slug("uci", "", "wine_red") == "uci-wine_red"
     assert len({slug("é"), slug("ü"), slug("../x"), slug("x")}) == 4
     assert re.fullmatch(r"[A-Za-z0-9_-]+", slug("../é $"))
+    assert slug("a" * 250 + "b") != slug("a" * 251)
+    assert len(slug("a" * 251)) < 200
 
 
 EXAMPLE = Section(
@@ -192,3 +198,25 @@ def test_what_is_refused(records: list[Record], options: dict[str, Any], message
     with pytest.raises(ValueError, match=message):
         write_report(records, tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_factor_of_large_targets_leaves_the_name_of_a_method_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = make("Density-Regression", sample=True)
+    sample = record["tests"]["test"]["sample"]
+    record["tests"]["test"]["sample"] = {name: (1e7 * np.asarray(values)).tolist() for name, values in sample.items()}
+    boxes: list[Bbox] = []
+
+    def measure(rows: int, columns: int, size: tuple[float, float], draw: Any, *, share: bool = False) -> bytes:
+        def draw_and_measure(figure: Figure, panels: Panels) -> None:
+            draw(figure, panels)
+            canvas: Any = figure.canvas
+            canvas.draw()
+            texts = panels[0, 0]._left_title, panels[0, 0].yaxis.get_offset_text()
+            assert [text.get_text() for text in texts] == ["Density-Regression", "1e7"]
+            boxes.extend(text.get_window_extent() for text in texts)
+
+        return grid(rows, columns, size, draw_and_measure, share=share)
+
+    monkeypatch.setattr(figures, "grid", measure)
+    error_picture(only([record]), "boston")
+    assert not boxes[0].overlaps(boxes[1])

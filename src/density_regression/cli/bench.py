@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -41,6 +44,8 @@ def bench(
 ) -> None:
     """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
     if suite == "depth":
+        if protocol != "paper" or datasets or splits:
+            raise typer.BadParameter("depth has no --protocol, --datasets or --splits to choose; it has --seeds.")
         _depth(_names(methods), seeds or 3, data_dir, out, device)
         return
     from density_regression.experiments.suites import SUITES, chosen
@@ -76,12 +81,12 @@ def bench(
 def _run(work: Bench, file: RecordFile, jobs: int) -> None:
     from density_regression.experiments.live import BenchProgress
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     if file.dropped:
         console.print(f"{file.path}: {file.dropped} half-written line(s) removed.", soft_wrap=True)
     failed = 0
     try:
-        with BenchProgress(work, file, console) as progress:
+        with _terminated_like_interrupted(), BenchProgress(work, file, console) as progress:
             for record in work.run(file, jobs):
                 progress.see(record)
                 failed += "error" in record
@@ -94,6 +99,16 @@ def _run(work: Bench, file: RecordFile, jobs: int) -> None:
     typer.echo(f"Results: {file.path}")
     if failed:
         fail(f"{failed} fits failed; the same command tries them again.")
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM, as of a scheduler, end a run's processes too, as Ctrl-C does: else they stay for minutes."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _depth(methods: list[str], seeds: int, data_dir: str | None, out: Path, device: str) -> None:

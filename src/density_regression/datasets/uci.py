@@ -74,7 +74,9 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     """
     own = _own_files(data_dir)
     _check_name(name, (*UCI_NAMES, *own), "is neither a known UCI table nor one in the folder")
-    path = own.get(name) or find_file(f"uci/{name}.csv.gz", data_dir)
+    if len(own.get(name, ())) > 1:
+        raise ValueError(f"{name!r} is there twice, as {' and '.join(map(str, own[name]))}; keep one of them.")
+    path = own[name][0] if name in own else find_file(f"uci/{name}.csv.gz", data_dir)
     try:
         header, table = _read(path)
     except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
@@ -170,6 +172,8 @@ def _header(lines: Iterable[str]) -> list[str]:
         raise ValueError(f"its header must name two columns or more, separated by commas, got {names[0]!r}")
     if all(map(_is_number, names)):
         raise ValueError("its first line is numbers, not names of columns")
+    if "" in names:
+        raise ValueError(f"column {names.index('') + 1} has no name; an index that was written along is no feature")
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise ValueError(f"names of columns must differ: {', '.join(repeated)}")
@@ -184,11 +188,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _own_files(data_dir: str | os.PathLike[str] | None) -> dict[str, Path]:
+def _own_files(data_dir: str | os.PathLike[str] | None) -> dict[str, list[Path]]:
     folder = named_folder(data_dir)
-    files = sorted((folder / "uci").glob("*.csv*")) if folder is not None else []
-    found = {file.name.partition(".csv")[0]: file for file in files if file.name.endswith((".csv", ".csv.gz"))}
-    return {name: file for name, file in found.items() if name not in UCI_NAMES}
+    found: dict[str, list[Path]] = {}
+    for file in sorted((folder / "uci").glob("*.csv*")) if folder is not None else []:
+        name = file.name.removesuffix(".gz").removesuffix(".csv")
+        if file.name in (f"{name}.csv", f"{name}.csv.gz") and name not in UCI_NAMES:
+            found.setdefault(name, []).append(file)
+    return found
 
 
 def _check_name(name: str, known: tuple[str, ...], complaint: str) -> None:

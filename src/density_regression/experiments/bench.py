@@ -109,26 +109,36 @@ class Bench:
     def run(self, file: RecordFile, jobs: int) -> Iterator[Record]:
         """Run what the file lacks, the search first; each record is in the file before it is yielded.
 
-        Splits of one data set are fitted together, by one process. A cell that failed, or was run with other settings,
-        is run again.
+        Splits of one data set are fitted together, by one process. A cell that failed, or was run with other settings
+        or on other rows, is run again.
         """
         done = file.done()
         for cells in (self.searches(), self.cells()):
             parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
-            groups = [(group, self._settings(group[0], done)) for group in groups_of(cells)]
-            missing = {cell for group, settings in groups for cell in group if not _is_done(done.get(cell), settings)}
+            missing = self.missing(cells, done)
             # Whole groups, also if part of one is there: what a fit draws depends on its company.
-            work = (
-                delayed(run_cells)(group, settings, self.data_dir, provenance() | {"device": self.device})
-                for group, settings in groups
+            work = [
+                delayed(run_cells)(group, self._settings(group[0], done), self.data_dir, self._origin(group[0]))
+                for group in groups_of(cells)
                 if not missing.isdisjoint(group)
-            )
+            ]
             for records in parallel(work):
                 for record in records:
                     if Cell.of(record) in missing:
                         file.append(record)
                         done[Cell.of(record)] = record
                         yield record
+
+    def missing(self, cells: Sequence[Cell], done: dict[Cell, Record]) -> set[Cell]:
+        """Those of the cells that are not done yet, or were with other settings or on other rows."""
+        groups = [(group, self._settings(group[0], done), self._origin(group[0])["data"]) for group in groups_of(cells)]
+        return {
+            cell for group, settings, data in groups for cell in group if not _is_done(done.get(cell), settings, data)
+        }
+
+    def _origin(self, cell: Cell) -> dict[str, Any]:
+        data = SUITES[self.suite].checksum(cell.dataset, self.data_dir)
+        return provenance() | {"device": self.device, "data": data}
 
     def _settings(self, cell: Cell, done: dict[Cell, Record]) -> Settings:
         if self.protocol == "paper":
@@ -164,9 +174,11 @@ def search_splits(suite: str, dataset: str, data_dir: str | None) -> list[str]:
     return [split for split in splits if split.startswith(kind)][:number]
 
 
-def _is_done(record: Record | None, settings: Settings) -> bool:
-    # As JSON: a tuple has become a list.
-    return record is not None and record["settings"] == json.loads(json.dumps(settings))
+def _is_done(record: Record | None, settings: Settings, data: str | None) -> bool:
+    if record is None:
+        return False
+    # Settings as JSON: a tuple has become a list. Old records do not say which rows they are of.
+    return record.get("settings") == json.loads(json.dumps(settings)) and record.get("data", data) == data
 
 
 def is_search(cell: Cell) -> bool:

@@ -10,6 +10,7 @@ from typing import Final, Self
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from density_regression.experiments.bench import Bench
 from density_regression.experiments.records import Cell, Record, RecordFile
@@ -36,7 +37,8 @@ class BenchProgress:
     def __init__(self, work: Bench, file: RecordFile, console: Console) -> None:
         self._order = work.searches() + work.cells()
         self._cells = set(self._order)
-        self._done = self._cells & set(file.done())
+        done = file.done()
+        self._done = self._cells - work.missing(work.searches(), done) - work.missing(work.cells(), done)
         self._failed: set[Cell] = set()
         self._start, self._fresh = time.monotonic(), 0
         self._console = console
@@ -89,11 +91,11 @@ class BenchProgress:
         for name in names:
             table.add_column(name.replace(" ", "\n").replace("-", "-\n"), justify="right")
         for dataset in dict.fromkeys(cell.dataset for cell in self._order):
-            table.add_row(dataset, *(_entry(*(count[dataset, name] for count in counts)) for name in names))
+            table.add_row(Text(dataset), *(_entry(*(count[dataset, name] for count in counts)) for name in names))
         return Group(table, self._line())
 
 
-def _entry(done: int, every: int, failed: int) -> str:
+def _entry(done: int, every: int, failed: int) -> Text:
     if failed:
-        return f"[red]{done}/{every} !{failed}[/red]"
-    return f"[green]{done}/{every}[/green]" if done == every else f"{done}/{every}"
+        return Text(f"{done}/{every} !{failed}", style="red")
+    return Text(f"{done}/{every}", style="green" if done == every else "")

@@ -101,12 +101,16 @@ class RecordFile:
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             file.close()
             raise BlockingIOError(
                 f"{self.path} is in use by another run; wait for it, or choose another --out."
             ) from error
-        return file
+        if os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
+            return file
+        # Another run has repaired it since it was opened here: what is appended to the old one would be lost.
+        file.close()
+        return self._locked()
 
 
 def read_records(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Record]:
@@ -145,11 +149,17 @@ def _parse(content: bytes) -> tuple[list[Record], bytes, int]:
     for line in content.split(b"\n"):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
-        if isinstance(record, dict) and all(name in record for name in Cell._fields):
+        if _is_record(record):
             records.append(record)
             good.append(line + b"\n")
         elif line.strip():
             bad += 1
     return records, b"".join(good), bad
+
+
+def _is_record(value: Any) -> bool:
+    """Whether it names a cell: by words, and the number of a seed."""
+    kinds = {"seed": int}
+    return isinstance(value, dict) and all(isinstance(value.get(name), kinds.get(name, str)) for name in Cell._fields)

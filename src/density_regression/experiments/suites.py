@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
@@ -81,6 +82,10 @@ class Suite(ABC):
     def load(self, dataset: str, split: str, data_dir: Folder) -> Task:
         """The rows of one split."""
 
+    def checksum(self, dataset: str, data_dir: Folder) -> str | None:
+        """Of the rows, where somebody may change them under their name; None elsewhere."""
+        return None
+
 
 def chosen(suite: Suite, names: Sequence[str], data_dir: Folder) -> tuple[str, ...]:
     """The data sets to run: those that are named, if the suite knows them, or else its usual ones."""
@@ -158,6 +163,10 @@ class UCI(Suite):
         train, test = _splits(dataset, data_dir)[int(split)]
         return Task(Rows(X[train], y[train]), {"test": Rows(X[test], y[test])})
 
+    def checksum(self, dataset: str, data_dir: Folder) -> str | None:
+        """Of the whole table."""
+        return _checksum(dataset, data_dir)
+
 
 class UCIShift(Suite):
     """The UCI tables with a part of one feature's range hidden from training: its middle (gap) or its ends (tail)."""
@@ -182,6 +191,10 @@ class UCIShift(Suite):
         shift = _shift_splits(dataset, data_dir)[split]
         train, test = Rows(X[shift.train], y[shift.train]), Rows(X[shift.test], y[shift.test])
         return Task(train, {"test": test}, facts={"genuine": bool(shift.genuine)})
+
+    def checksum(self, dataset: str, data_dir: Folder) -> str | None:
+        """Of the whole table."""
+        return _checksum(dataset, data_dir)
 
 
 class Wine(Suite):
@@ -252,6 +265,12 @@ def _uci(dataset: str, data_dir: Folder) -> UCIDataset:
             f"{dataset} must have {FEWEST_ROWS} rows at least, to train, hold out and test, got {len(table.y)}."
         )
     return table
+
+
+@lru_cache(maxsize=64)
+def _checksum(dataset: str, data_dir: Folder) -> str:
+    X, y, *_ = _uci(dataset, data_dir)
+    return hashlib.sha256(np.column_stack([X, y]).tobytes()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=16)

@@ -62,7 +62,7 @@ class Section:
 
 
 def slug(*names: str) -> str:
-    """A file name of any names; where a letter had to go, a hash keeps different names apart."""
+    """A file name of any names; where a letter had to go, or it was long, a hash keeps different names apart."""
     text = "-".join(name for name in names if name)
-    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", text)
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:150]
     return clean if clean == text else f"{clean}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

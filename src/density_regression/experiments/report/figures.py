@@ -68,6 +68,8 @@ def error_picture(group: Group, dataset: str) -> Picture | None:
         for row, (method, sample) in zip(panels, samples.items(), strict=True):
             _draw_errors(row, sample)
             row[0].set_title(plain(method), loc="left", fontweight="bold")
+            # Large targets have a factor above their axis, where the name of the method is.
+            row[0].yaxis.set_offset_position("right")
         for ax, title in zip(panels[0, 1:], ("errors", "standard deviations", "error against std"), strict=True):
             ax.set_title(title)
         for ax in panels[:-1].flat:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from density_regression.experiments.records import Record
@@ -12,7 +13,7 @@ from density_regression.experiments.report.names import MAIN, in_order, metric
 from density_regression.experiments.report.numbers import mean_and_sd, plus_minus
 from density_regression.experiments.report.paper import paper_figure
 
-__all__ = ["appendix_table", "by_rows", "commit_notes", "commits_of", "failures", "main_tables", "split_notes"]
+__all__ = ["appendix_table", "by_rows", "commits_of", "failures", "main_tables", "origin_notes", "split_notes"]
 
 Cells = dict[str, Cell]
 
@@ -35,7 +36,7 @@ def appendix_table(group: Group, options: Options) -> Table:
             start = (Cell(method), Cell(dataset))
             rows.append((*start, *(column.get(method, EMPTY) for column in columns)))
     header = ("Method", "Data set", *(metric(name).label for name in names))
-    return Table("All other metrics", header, tuple(rows), commit_notes(group.records))
+    return Table("All other metrics", header, tuple(rows), origin_notes(group.records))
 
 
 def by_rows(title: str, columns: dict[str, Cells], notes: Iterable[str]) -> Table:
@@ -47,9 +48,9 @@ def by_rows(title: str, columns: dict[str, Cells], notes: Iterable[str]) -> Tabl
 
 def split_notes(columns: dict[str, Column]) -> list[str]:
     """On how many splits methods were compared, and who lacks some."""
-    if len({(column.splits, column.most) for column in columns.values()}) == 1:
+    if len({(column.splits, column.scarce) for column in columns.values()}) == 1:
         first = next(iter(columns.values()))
-        if first.splits == first.most:
+        if not first.scarce:
             return [f"Over {_count(first.splits)}."] if first.splits > 1 else [_UNTESTED]
     parts = [f"{name} {_share(column)}" for name, column in columns.items() if column.most]
     notes = [f"Compared on the splits that all methods have: {', '.join(parts)}."] if parts else []
@@ -59,10 +60,24 @@ def split_notes(columns: dict[str, Column]) -> list[str]:
 _UNTESTED = "Over 1 split: nothing is tested, so nothing is bold."
 
 
-def commit_notes(records: Iterable[Record]) -> tuple[str, ...]:
-    """A warning where not all records are of the same code."""
-    commits = commits_of(records)
-    return (f"Records of several commits: {', '.join(commits)}.",) if len(commits) > 1 else ()
+def origin_notes(records: Iterable[Record]) -> tuple[str, ...]:
+    """Warnings where records are of several commits, or of one data set's several rows, or one method's settings."""
+    known = list(records)
+    commits = commits_of(known)
+    notes = [f"Records of several commits: {', '.join(commits)}."] if len(commits) > 1 else []
+    changed = _several((record["dataset"], record["data"]) for record in known if record.get("data"))
+    if changed:
+        notes.append(f"Records of data that changed in between: {', '.join(changed)}.")
+    mixed = _several((f"{record['method']} on {record['dataset']}", repr(record.get("settings"))) for record in known)
+    if mixed:
+        notes.append(f"Not all splits were fitted with the same settings: {', '.join(mixed)}.")
+    return tuple(notes)
+
+
+def _several(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Names that come with more than one value."""
+    times = Counter(name for name, _ in set(pairs))
+    return sorted(name for name in times if times[name] > 1)
 
 
 def commits_of(records: Iterable[Record]) -> list[str]:
@@ -95,7 +110,7 @@ def _table(group: Group, title: str, datasets: list[str], names: list[str], opti
             label = dataset if len(names) == 1 and len(datasets) > 1 else metric(name).label
             scores[label] = group.scores(dataset, name)
             columns[label] = _cells(group, dataset, name, scores[label], options)
-    notes = [*split_notes(scores), *commit_notes(group.records), *_paper_notes(columns, names)]
+    notes = [*split_notes(scores), *origin_notes(group.records), *_paper_notes(columns, names)]
     return by_rows(title, columns, notes)
 
 
@@ -121,9 +136,10 @@ def _paper_notes(columns: dict[str, Cells], names: list[str]) -> list[str]:
 
 
 def _share(column: Column) -> str:
-    if column.splits == column.most:
+    if not column.scarce:
         return f"{column.splits}"
-    return f"{column.splits} of {column.most} (missing: {', '.join(column.scarce)})"
+    what = "seeds missing" if column.splits == column.most else "missing"
+    return f"{column.splits} of {column.most} ({what}: {', '.join(column.scarce)})"
 
 
 def _count(splits: int) -> str:

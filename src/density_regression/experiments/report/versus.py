@@ -10,7 +10,7 @@ from density_regression.experiments.report.grouping import Column, Group
 from density_regression.experiments.report.names import metric
 from density_regression.experiments.report.numbers import compact, mean_and_sd
 from density_regression.experiments.report.ranking import OURS, RIVAL
-from density_regression.experiments.report.tables import commit_notes, split_notes
+from density_regression.experiments.report.tables import origin_notes, split_notes
 from density_regression.experiments.significance import corrected_interval
 
 __all__ = ["LEGEND", "MARGIN", "verdict", "versus_tables"]
@@ -76,7 +76,7 @@ def _table(group: Group, rival: str) -> Table | None:
         nll = _means(columns[dataset], rival, _nats)
         rows.append((Cell(dataset), *nll, difference, Cell(duel.verdict), *cal, *crps))
     own = (record for record in group.records if record["method"] in (OURS, rival))
-    notes = (*_counts(list(duels.values())), *split_notes(columns), *commit_notes(own))
+    notes = (*_counts(list(duels.values())), *split_notes(columns), *origin_notes(own))
     return Table(f"{OURS} against {RIVALS[rival]}, each rescaled by its held-out rows", _HEADER, tuple(rows), notes)
 
 

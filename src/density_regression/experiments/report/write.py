@@ -29,7 +29,7 @@ def write_report(
 ) -> list[Path]:
     """Write ``report.md``, ``report.tex`` and ``report.html``, and the figures that the first shows.
 
-    The same records give the same files, byte by byte. Of several records of one cell the last counts.
+    The same records give the same files, byte by byte. Of a cell the last record counts that is not of a failure.
 
     Parameters
     ----------
