@@ -359,6 +359,9 @@ def test_arguments_are_left_as_they_were() -> None:
         ([[1.0], [1.0]], "shape of y_true"),
         (["one", "two"], "numbers"),
         ([1.0, 2.0 + 1.0j], "numbers.* complex"),
+        (np.array(["NaT", 1], dtype="m8[s]"), "numbers.* timedelta64"),
+        (np.array(["NaT", 1], dtype="M8[s]"), "numbers.* datetime64"),
+        (np.ma.masked_greater([1.0, 1e20], 1e19), "numbers.* masked"),
     ],
 )
 def test_bad_arrays(metric: Metric, index: int, bad: object, message: str) -> None:

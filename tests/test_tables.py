@@ -30,6 +30,15 @@ def test_scaling_in_chunks_is_that_of_the_whole() -> None:
     assert center[2] == 4.0
 
 
+@pytest.mark.parametrize("size", [0.1, 1e15, 1e18, 1e20, 1e300])
+def test_what_rounding_leaves_of_a_large_constant_stays_small(size: float) -> None:
+    """Such as nanoseconds since 1970, all of one moment: their weighted mean misses them by hundreds."""
+    rng = np.random.default_rng(0)
+    values = size / 3 * (1.0 + np.finfo(np.float64).eps * np.column_stack([np.zeros(50), np.arange(50) % 9]))
+    scaled = Scaling.fit(values, rng.uniform(0.1, 1.0, 50)).apply(values)
+    assert scaled.abs().max() < 3
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_a_table_of_some_rows() -> None:
     rng = np.random.default_rng(0)

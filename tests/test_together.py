@@ -121,6 +121,17 @@ def test_given_rows_are_held_out() -> None:
         assert regressor.x_scaling_.center == pytest.approx(TABLES[0][0].mean(axis=0))
 
 
+def test_held_out_rows_for_none_are_too_few() -> None:
+    with pytest.raises(ValueError, match="2 tables and 0 held_outs do not match"):
+        fit_together([GaussianRegressor(random_state=seed, **SETTINGS) for seed in range(2)], TABLES[:2], [])
+
+
+def test_threads_are_checked() -> None:
+    group = [GaussianRegressor(n_threads=0) for _ in range(2)]
+    with pytest.raises(ValueError, match="'n_threads' parameter"):
+        fit_together(group, TABLES[:2])
+
+
 def test_a_failure_leaves_all_as_they_were() -> None:
     group = regressors("Gaussian")
     bad = (np.full((80, 5), np.nan), TABLES[0][1])

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor, nn
@@ -30,8 +30,8 @@ from density_regression.loop import PRECISIONS, TrainingOptions, TrainingReport,
 from density_regression.network import Predictor
 from density_regression.persistence import checksum
 from density_regression.predicting import PredictingEstimator, threads
-from density_regression.saving import to_json
-from density_regression.tables import Floats, OwnUnits, Scaling, Table, refuse_dates, split_rows
+from density_regression.saving import to_json, usual_torch
+from density_regression.tables import Floats, OwnUnits, Scaling, Table, refuse_non_numbers, split_rows
 
 __all__ = [
     "About",
@@ -261,14 +261,15 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         held_out: tuple[ArrayLike, ArrayLike] | None = None,
         pretrained: bool = False,
     ) -> Self:
-        prepared = self._prepare(X, y, sample_weight, held_out, pretrained=pretrained)
-        with threads(self.n_threads), own_draws():
-            model = self._built(prepared)
-            run = prepared.run
-            if self.checkpoint_dir is not None:
-                run = run._replace(fingerprint=f"{run.fingerprint} {network_checksum(model)}")
-            report = self._train(model, prepared.train, prepared.held_out, run)
-            return self._take(model, report, prepared)
+        with own_draws(), usual_torch():
+            prepared = self._prepare(X, y, sample_weight, held_out, pretrained=pretrained)
+            with threads(self.n_threads):
+                model = self._built(prepared)
+                run = prepared.run
+                if self.checkpoint_dir is not None:
+                    run = run._replace(fingerprint=f"{run.fingerprint} {network_checksum(model)}")
+                report = self._train(model, prepared.train, prepared.held_out, run)
+                return self._take(model, report, prepared)
 
     def _prepare(
         self,
@@ -282,6 +283,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         """Check rows, set some aside, and scale all by those that train."""
         self._validate_params()
         x, target = self._validate(X, y, reset=True)
+        refuse_non_numbers(sample_weight, "sample_weight")
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
         # By the largest first: weights may be of any size, and those that float32 cannot tell from none count as none.
         weight = weight / max(weight.max(), np.finfo(np.float64).tiny)
@@ -291,8 +293,9 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         if not counted.all():
             x, target, weight = x[counted], target[counted], weight[counted]
         weight = weight / weight.mean()
-        if held_out is not None and len(held_out) != 2:
-            raise ValueError(f"held_out must be a pair (X, y), without weights; got {len(held_out)} parts.")
+        if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 2):
+            got = f"{len(held_out)} parts" if isinstance(held_out, tuple | list) else type(held_out).__name__
+            raise ValueError(f"held_out must be a pair (X, y), without weights; got {got}.")
         given = () if held_out is None else self._validate(*held_out, reset=False)
         if given and given[1].shape[1] != target.shape[1]:
             raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")
@@ -333,8 +336,8 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         """Inputs (n, c) and targets (n, k), checked."""
         if issparse(y):
             raise ValueError("y must be dense, got a sparse matrix: give y.toarray().")
-        refuse_dates(X, "X")
-        refuse_dates(y, "y")
+        refuse_non_numbers(X, "X")
+        refuse_non_numbers(y, "y")
         x, target = validate_data(
             self,
             X,
@@ -345,7 +348,10 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
             y_numeric=True,
             ensure_min_samples=2 if reset else 1,
         )
-        return x, target.astype(np.float64).reshape(len(target), -1)
+        target = target.astype(np.float64).reshape(len(target), -1)
+        # Of objects, scikit-learn sees neither None nor infinity.
+        assert_all_finite(target, input_name="y")
+        return x, target
 
     @abstractmethod
     def _train(self, model: Any, train: Table, held_out: Table, run: Run) -> TrainingReport:
@@ -386,11 +392,12 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
     def _encoder(self, inputs: int) -> nn.Module:
         if self.encoder is None:
             return MLP(inputs, tuple(self.hidden))
-        # A copy: fitting must not change a parameter, and two fits must not share a network.
-        encoder = copy.deepcopy(self.encoder) if isinstance(self.encoder, nn.Module) else self.encoder(inputs)
+        encoder = self.encoder if isinstance(self.encoder, nn.Module) else self.encoder(inputs)
         if not isinstance(encoder, nn.Module):
             raise ValueError(f"encoder must be or return a torch module, got {type(encoder).__name__}.")
-        return encoder
+        # A copy: fitting must not change a parameter, and two fits must not share a network, not even by a function
+        # that returns the same one each time.
+        return copy.deepcopy(encoder)
 
     def _seed(self, fingerprint: str) -> int:
         if self.random_state is None and self.checkpoint_dir is not None:

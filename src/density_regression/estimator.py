@@ -77,7 +77,8 @@ class DensityRegressor(DeepRegressor):
     Attributes
     ----------
     model_ : DensityRegression
-        The trained torch module, in scaled units.
+        The trained torch module, in scaled units. Predictions have some of its weights folded into others: if you
+        change any of them, `save` and `load` before you predict.
     report_ : TrainingReport
         Seconds of each step, and the held-out loss after each epoch.
     n_features_in_ : int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from density_regression.saving import SavedEstimator
-from density_regression.tables import Floats, refuse_dates
+from density_regression.tables import Floats, refuse_non_numbers
 
 __all__ = ["PredictingEstimator", "normal_scores", "threads"]
 
@@ -69,7 +70,7 @@ class PredictingEstimator(SavedEstimator):
         """Quantiles at `levels` (L,), each strictly between 0 and 1: an array (n, L) or (n, k, L)."""
         scores = normal_scores(levels)
         mean, std = self._mean_std(X)
-        return _finite(mean[..., None] + std[..., None] * scores)
+        return _finite_sum(mean[..., None], std[..., None], scores)
 
     def predict_dist(self, X: ArrayLike) -> Normal:
         """Predictive distribution in the target's units, of shape (n,) or (n, k), in float64."""
@@ -81,11 +82,11 @@ class PredictingEstimator(SavedEstimator):
 
         Randomness is that of the estimator's `random_state`, unless another is given.
         """
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}.")
+        if not isinstance(n, Integral) or n < 1:
+            raise ValueError(f"n must be an integer of at least 1, got {n!r}.")
         mean, std = self._mean_std(X)
         rng = check_random_state(self.random_state if random_state is None else random_state)
-        return _finite(mean + std * rng.standard_normal((n, *mean.shape)))
+        return _finite_sum(mean, std, rng.standard_normal((int(n), *mean.shape)))
 
     def _mean_std(self, X: ArrayLike) -> tuple[Floats, Floats]:
         mean, std = self._apply(X, self._mean_and_std)
@@ -120,7 +121,7 @@ class PredictingEstimator(SavedEstimator):
             known = X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
             if known and math.isfinite(torch.from_numpy(X).sum().item()):
                 return X
-        refuse_dates(X, "X")
+        refuse_non_numbers(X, "X")
         rows: Floats = validate_data(self, X, reset=False, dtype=np.float64)
         return rows
 
@@ -145,8 +146,10 @@ def normal_scores(levels: ArrayLike) -> Floats:
     return scores
 
 
-def _finite(values: Floats) -> Floats:
-    return np.minimum(np.maximum(values, -LARGEST), LARGEST)
+def _finite_sum(mean: Floats, std: Floats, scores: Floats) -> Floats:
+    """Mean + std * scores, finite."""
+    with np.errstate(over="ignore"):
+        return np.clip(mean + std * scores, -LARGEST, LARGEST)
 
 
 class threads:  # noqa: N801 - a context manager, and read as one

@@ -11,6 +11,7 @@ from density_regression import baselines
 from density_regression.base import About, DeepRegressor
 from density_regression.estimator import DensityRegressor
 from density_regression.persistence import InvalidModelError, read_model
+from density_regression.saving import usual_torch
 
 __all__ = ["Method", "load", "methods"]
 
@@ -86,7 +87,8 @@ def load(folder: str | os.PathLike[str], encoder: nn.Module | None = None) -> De
     if not own_encoder and encoder is not None:
         raise ValueError("This model was saved with the package's own encoder; do not give another.")
     try:
-        return ESTIMATORS[name]._from_saved(config, tensors, encoder)
+        with usual_torch():
+            return ESTIMATORS[name]._from_saved(config, tensors, encoder)
     except (ImportError, InvalidModelError):
         raise
     # What is missing or of the wrong kind may fail anywhere, in any way; to the caller it is all the same.

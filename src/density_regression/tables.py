@@ -13,7 +13,7 @@ from density_regression._numeric import FAR
 from density_regression.batches import TensorBatches
 from density_regression.persistence import InvalidModelError
 
-__all__ = ["Floats", "Index", "OwnUnits", "Scaling", "Table", "refuse_dates", "split_rows"]
+__all__ = ["Floats", "Index", "OwnUnits", "Scaling", "Table", "refuse_non_numbers", "split_rows"]
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -49,7 +49,8 @@ class Scaling(NamedTuple):
         deviation = np.sqrt(sum(squares) / total)
         # Of columns as small as numbers get, the deviation itself may be none.
         constant = (deviation <= 10 * np.finfo(np.float64).eps) | (deviation * size == 0)
-        scale_of_constant = of_constant * np.maximum(size, 1.0) if of_constant else np.ones_like(size)
+        # Of columns of 1e18, whether constant or not, float64 leaves deviations far larger than their own units.
+        scale_of_constant = of_constant * np.maximum(size, 1.0) if of_constant else np.maximum(deviation * size, 1.0)
         return cls(center * size, np.where(constant, scale_of_constant, deviation * size))
 
     @classmethod
@@ -139,8 +140,10 @@ def split_rows(n: int, fraction: float, seed: int) -> tuple[Index, Index]:
     return order[held:], order[:held]
 
 
-def refuse_dates(values: Any, name: str) -> None:
-    """Raise a `ValueError` if an array or a column holds dates or times: as numbers, missing ones would be -9e18."""
+def refuse_non_numbers(values: Any, name: str) -> None:
+    """Raise a `ValueError` for what would pass for numbers: dates or times (missing ones as -9e18), masked entries."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(f"{name} has masked entries, and what is under a mask means nothing: fill or drop them.")
     if hasattr(values, "columns") and hasattr(values, "dtypes"):
         kinds = {
             f"column {column!r} of {name}": dtype for column, dtype in zip(values.columns, values.dtypes, strict=True)

@@ -13,6 +13,7 @@ from torch import nn
 from density_regression.base import DeepRegressor, network_checksum, unchanged_on_failure
 from density_regression.loop import own_draws
 from density_regression.predicting import threads
+from density_regression.saving import usual_torch
 
 __all__ = ["fit_together"]
 
@@ -55,7 +56,7 @@ def fit_together(
     if differing:
         names = ", ".join(differing)
         raise ValueError(f"regressors must have the same settings but for random_state; they differ in {names}.")
-    given = held_outs or [None] * len(tables)
+    given = [None] * len(tables) if held_outs is None else held_outs
     if not len(regressors) == len(tables) == len(given):
         raise ValueError(f"{len(regressors)} regressors, {len(tables)} tables and {len(given)} held_outs do not match.")
     with ExitStack() as stack:
@@ -88,11 +89,13 @@ def _fit_as_one(
     generators = any(isinstance(regressor.random_state, np.random.RandomState) for regressor in regressors)
     if len(regressors) < 2 or generators or regressors[0].checkpoint_dir is not None:
         return False
-    with threads(regressors[0].n_threads), own_draws():
+    with own_draws(), usual_torch(), ExitStack() as stack:
         together = list(zip(regressors, tables, held_outs, strict=True))
         prepared = [regressor._prepare(X, y, None, held_out) for regressor, (X, y), held_out in together]
         if len({(part.train.x.shape, part.train.y.shape, part.held_out.x.shape) for part in prepared}) > 1:
             return False
+        # Only now is the number known to be one that torch takes.
+        stack.enter_context(threads(regressors[0].n_threads))
         models, draws = [], []
         for regressor, part in zip(regressors, prepared, strict=True):
             models.append(regressor._built(part))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -379,6 +380,30 @@ def test_settings_of_its_own() -> None:
 def test_bad_parameters(params: dict[str, object], cubic) -> None:
     with pytest.raises(ValueError, match=next(iter(params))):
         BayesianRegressor(**params).fit(*cubic)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"gradient": "Local"},
+        {"initial_std": 0.0},
+        {"initial_std": math.nan},
+        {"prior": Prior(std=0.0)},
+        {"prior": Prior(narrow_std=-1.0)},
+        {"prior": Prior(narrow_share=1.0)},
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_the_network(params: dict[str, object]) -> None:
+    name, value = next(iter(params.items()))
+    with pytest.raises(ValueError, match=re.escape(f"{value!r}.")) as error:
+        BayesianNetwork(MLP(2, (4,)), 4, **params)
+    assert str(error.value).startswith(name)
+
+
+def test_targets_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"Targets have shape \(5,\), the model predicts \(5, 1\)"):
+        fit_baseline(BayesianNetwork(MLP(2, (4,)), 4), [(torch.zeros(5, 2), torch.zeros(5))], verbose=False)
 
 
 def test_an_encoder_without_linear_layers_is_refused(cubic) -> None:

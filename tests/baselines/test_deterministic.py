@@ -64,3 +64,9 @@ def test_targets_of_another_shape_are_refused() -> None:
     model = DeterministicNetwork(nn.Identity(), 2)
     with pytest.raises(ValueError, match=r"Targets have shape \(5,\), the model predicts \(5, 1\)"):
         model.loss(torch.zeros(5, 2), torch.zeros(5), torch.ones(5))
+
+
+def test_rows_without_weight_have_no_rmse() -> None:
+    rows = torch.zeros(5, 2), torch.zeros(5, 1), torch.zeros(5)
+    with pytest.raises(ValueError, match="no rows with weight"):
+        fit_baseline(DeterministicNetwork(nn.Identity(), 2), [rows], options=TrainingOptions(epochs=1), verbose=False)

@@ -55,6 +55,13 @@ def test_a_batch_that_is_not_in_the_first_place_is_refused(kind) -> None:
         model(torch.randn(5, 3))
 
 
+@pytest.mark.parametrize("kind", [DropoutNetwork, BayesianNetwork])
+def test_no_rows_have_no_predictions(kind) -> None:
+    model = kind(MLP(3, (8, 8)), 8, 2, n_samples=10).eval()
+    assert model.member_moments(torch.zeros(0, 3)).mean.shape == (10, 0, 2)
+    assert model(torch.zeros(0, 3)).stddev.shape == (0, 2)
+
+
 def test_memory_does_not_grow_with_the_number_of_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model = BayesianNetwork(MLP(3, (8,)), 8, n_samples=7).eval()

@@ -12,8 +12,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from density_regression import MLP, TrainingOptions
 from density_regression.baselines import (
+    BayesianNetwork,
     DeepEnsembleRegressor,
+    DropoutNetwork,
     EnsembleNetwork,
+    EvidentialNetwork,
     GaussianNetwork,
     GaussianRegressor,
     fit_baseline,
@@ -237,6 +240,40 @@ def test_no_members() -> None:
         DeepEnsembleRegressor(n_members=0).fit([[0.0], [1.0]], [0.0, 1.0])
 
 
+@pytest.mark.parametrize("kind", [EvidentialNetwork, DropoutNetwork, BayesianNetwork])
+def test_members_of_other_kinds_are_refused(kind) -> None:
+    with pytest.raises(ValueError, match=f"members must be of the class GaussianNetwork itself, got {kind.__name__}"):
+        EnsembleNetwork([drawn("mlp", 0), kind(MLP(3, (4,)), 4)])
+
+
+def test_each_member_has_its_own_beta() -> None:
+    members = [drawn("mlp", seed, beta=beta) for seed, beta in enumerate([0.0, 1.0])]
+    ensemble, options = EnsembleNetwork(copy.deepcopy(members)), TrainingOptions(epochs=5)
+    fit_baseline(ensemble, [rows()], options=options, verbose=False)
+    for member, alone in zip(ensemble.members, members, strict=True):
+        fit_baseline(alone, [rows()], options=options, verbose=False)
+        torch.testing.assert_close(member(rows()[0]).mean, alone(rows()[0]).mean)
+
+
+def test_members_that_share_weights_are_refused(cubic) -> None:
+    encoder = MLP(1, (8,))
+    members = [GaussianNetwork(encoder, 8) for _ in range(2)]
+    with pytest.raises(ValueError, match="must not share weights"):
+        EnsembleNetwork(members)
+    encoder.requires_grad_(False)
+    EnsembleNetwork(members)
+
+
+def test_a_function_that_returns_one_encoder(cubic) -> None:
+    """Members train copies of it, and it stays as it is."""
+    encoder = MLP(1, (8,))
+    before = encoder[0].weight.detach().clone()
+    model = DeepEnsembleRegressor(encoder=lambda columns: encoder, epochs=2, n_members=2, verbose=False).fit(*cubic)
+    first, second = (member.encoder[0].weight for member in model.model_.networks)
+    assert not torch.equal(first, second)
+    assert torch.equal(encoder[0].weight, before)
+
+
 # -- encoders of all kinds --------------------------------------------------------------------------------------
 
 
@@ -324,6 +361,23 @@ def test_frozen_layers_stay_what_they_were(cubic) -> None:
     for member in reg.model_.members:
         assert torch.equal(member.encoder[0].weight, encoder[0].weight)
         assert not torch.allclose(member.encoder[2].weight, encoder[2].weight)
+
+
+def test_frozen_weights_stay_where_only_biases_are_trained(cubic) -> None:
+    encoder = nn.Sequential(nn.Linear(1, 8), nn.ReLU())
+    encoder[0].weight.requires_grad_(False)
+    reg = DeepEnsembleRegressor(encoder=encoder, n_members=3, epochs=2, random_state=0, verbose=False).fit(*cubic)
+    for member in reg.model_.members:
+        assert torch.equal(member.encoder[0].weight, encoder[0].weight)
+        assert not torch.equal(member.encoder[0].bias, encoder[0].bias)
+
+
+def test_lazy_layers(cubic) -> None:
+    encoder = nn.Sequential(nn.LazyLinear(8), nn.ReLU())
+    ensemble = DeepEnsembleRegressor(encoder=encoder, n_members=3, epochs=2, random_state=0, verbose=False).fit(*cubic)
+    first, *others = (member.encoder[0].weight for member in ensemble.model_.members)
+    assert first.shape == (8, 1)
+    assert not any(torch.allclose(first, other) for other in others)
 
 
 @pytest.mark.parametrize(("targets", "shape"), [(1, (30, 3)), (3, (30, 1)), (1, (30,))])

@@ -92,3 +92,9 @@ def test_pixels() -> None:
 def test_bad_beta(beta: object) -> None:
     with pytest.raises(ValueError, match="beta"):
         GaussianRegressor(beta=beta).fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("beta", [-0.1, 1.1, float("nan")])
+def test_bad_beta_of_the_network(beta: float) -> None:
+    with pytest.raises(ValueError, match="beta must lie between 0 and 1"):
+        GaussianNetwork(nn.Identity(), 2, beta=beta)

@@ -235,3 +235,9 @@ def test_bad_parameters(name: str, value: object, cubic) -> None:
         NaturalPosteriorNetwork(nn.Identity(), 3, **{name: value})
     with pytest.raises(ValueError, match=name):
         NaturalPosteriorRegressor(**{name: value}).fit(*cubic)
+
+
+def test_rows_without_weight_have_no_radius() -> None:
+    rows = torch.zeros(4, 5), torch.zeros(4, 2), torch.zeros(4)
+    with pytest.raises(ValueError, match="no rows with weight"):
+        fit_baseline(random_network(), [rows], options=TrainingOptions(epochs=1), verbose=False)

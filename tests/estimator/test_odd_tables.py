@@ -22,6 +22,7 @@ def test_values_of_any_size(cubic, size: float) -> None:
     large_y = quick().fit(X, size * y)
     np.testing.assert_allclose(moments(large_y, X) / size, expected, rtol=1e-6, atol=1e-6)
     assert_sound(large_y, X)
+    assert_sound(large_y, 1e20 * X)
     assert_sound(large_X, X)
     assert_sound(quick().fit(X, y), size * X)
 
@@ -176,6 +177,38 @@ def test_bad_parameters(name: str, value: object) -> None:
 def test_held_out_rows_have_no_weights() -> None:
     with pytest.raises(ValueError, match=r"held_out must be a pair \(X, y\), without weights; got 3 parts"):
         quick().fit(X20, Y20, held_out=(X20, Y20, np.ones(20)))
+
+
+@pytest.mark.parametrize("share", [0.2, {"X": X20, "y": Y20}, "Xy", X20])
+def test_held_out_is_a_pair(share: object) -> None:
+    with pytest.raises(ValueError, match=rf"held_out must be a pair .*got {type(share).__name__}"):
+        quick().fit(X20, Y20, held_out=share)
+
+
+@pytest.mark.parametrize("gap", [None, np.inf, "nan"])
+def test_gaps_among_targets_that_are_objects(gap: object) -> None:
+    y = Y20.astype(object)
+    y[3] = gap
+    with pytest.raises(ValueError, match="Input y contains"):
+        quick().fit(X20, y)
+    with pytest.raises(ValueError, match="Input y contains"):
+        quick().fit(X20, Y20, held_out=(X20, y))
+
+
+def test_masked_entries_are_no_numbers() -> None:
+    """What is under a mask is anything, such as the -9999 of a sensor that was off."""
+    masked_X, masked_y = (np.ma.masked_greater(values, 0.9) for values in (X20, Y20))
+    with pytest.raises(ValueError, match="X has masked entries"):
+        quick().fit(masked_X, Y20)
+    with pytest.raises(ValueError, match="y has masked entries"):
+        quick().fit(X20, masked_y)
+    with pytest.raises(ValueError, match="sample_weight has masked entries"):
+        quick().fit(X20, Y20, masked_y)
+    nothing_masked = np.ma.masked_greater(X20, 1.1)
+    reg = quick().fit(nothing_masked, Y20)
+    np.testing.assert_array_equal(moments(reg, nothing_masked), moments(quick().fit(X20, Y20), X20))
+    with pytest.raises(ValueError, match="X has masked entries"):
+        reg.predict(masked_X)
 
 
 def test_sparse_targets() -> None:

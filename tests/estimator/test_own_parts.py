@@ -30,6 +30,17 @@ def test_encoder_factory(friedman) -> None:
     assert reg.score(*friedman) > 0.5
 
 
+def test_a_factory_that_returns_the_same_network_each_time(cubic) -> None:
+    """Fits train copies: a later one neither changes an earlier one, nor goes on where it ended."""
+    network = nn.Sequential(nn.Linear(1, 6), nn.Tanh())
+    fits = [quick(encoder=lambda columns: network, random_state=0) for _ in range(2)]
+    fits[0].fit(*cubic)
+    before = fits[0].predict(cubic[0])
+    fits[1].fit(*cubic)
+    np.testing.assert_array_equal(fits[0].predict(cubic[0]), before)
+    np.testing.assert_array_equal(fits[1].predict(cubic[0]), before)
+
+
 def test_encoder_sees_scaled_inputs() -> None:
     rng = np.random.default_rng(0)
     X = 1e6 + 50.0 * rng.normal(size=(400, 2))

@@ -84,9 +84,10 @@ def test_sample_is_reproducible(fitted) -> None:
     assert not np.array_equal(fitted.sample(X, 4, random_state=generator), fitted.sample(X, 4, random_state=1))
 
 
-def test_sample_needs_a_positive_number(fitted) -> None:
-    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
-        fitted.sample([[0.0]], 0)
+@pytest.mark.parametrize("n", [0, -1, 2.5, 2.0, None, "3"])
+def test_sample_needs_a_positive_number(fitted, n: object) -> None:
+    with pytest.raises(ValueError, match=f"n must be an integer of at least 1, got {n!r}"):
+        fitted.sample([[0.0]], n)
 
 
 def test_strangeness_grows_with_distance(fitted) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from density_regression import MLP, DensityRegressor, FlowDensity, GaussianDensity, predicting
+from density_regression import MLP, DensityRegressor, FlowDensity, GaussianDensity, fit_together, load, predicting
 from estimator.helpers import Recording, everything, moments, quick
 
 # -- a row's answer does not depend on its company --------------------------------------------------------------
@@ -98,6 +98,30 @@ def test_global_torch_seed_has_no_influence(cubic) -> None:
             torch.manual_seed(seed)
             results.append(moments(quick(encoder=lambda inputs: MLP(inputs, (8,))).fit(*cubic), cubic.X))
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("surroundings", [torch.no_grad, torch.inference_mode])
+def test_fit_where_gradients_are_off(cubic, surroundings: type) -> None:
+    with surroundings():
+        reg = quick().fit(*cubic)
+        assert not torch.is_grad_enabled()
+    np.testing.assert_array_equal(moments(reg, cubic.X), moments(quick().fit(*cubic), cubic.X))
+
+
+def test_torch_of_double_precision_has_no_influence(cubic, tmp_path) -> None:
+    expected = moments(quick().fit(*cubic), cubic.X)
+    torch.set_default_dtype(torch.float64)
+    try:
+        reg, *together = (quick() for _ in range(3))
+        reg.fit(*cubic).save(tmp_path)
+        fit_together(together, [cubic, cubic])
+        for one in (reg, load(tmp_path), *together):
+            np.testing.assert_allclose(moments(one, cubic.X), expected, rtol=1e-6)
+        with pytest.raises(ValueError, match="NaN"):
+            quick().fit(np.full((20, 1), np.nan), np.zeros(20))
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_threads(cubic) -> None:

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import r2_score
-from torch.distributions import Categorical, Distribution, Exponential, Independent, MixtureSameFamily, Normal, StudentT
+from torch.distributions import (
+    AffineTransform,
+    Categorical,
+    Distribution,
+    Exponential,
+    Independent,
+    MixtureSameFamily,
+    Normal,
+    StudentT,
+    TransformedDistribution,
+)
 
 from density_regression import metrics
 
@@ -138,6 +148,12 @@ def test_nll_own_of_a_single_precision_law_with_gradients() -> None:
     loc = torch.tensor(MEAN, dtype=torch.float32, requires_grad=True)
     expected = metrics.nll(Y, loc.detach().numpy(), np.ones(40))
     assert metrics.nll_own(Y, Normal(loc, torch.ones(40))) == pytest.approx(expected, rel=1e-6)
+
+
+def test_nll_own_of_a_law_without_a_mean() -> None:
+    standard = Normal(torch.zeros(40, dtype=torch.float64), torch.ones(40, dtype=torch.float64))
+    moved = TransformedDistribution(standard, AffineTransform(3.0, 2.0))
+    assert metrics.nll_own(Y, moved) == pytest.approx(-stats.norm(3.0, 2.0).logpdf(Y).mean())
 
 
 def test_nll_own_refuses_what_it_cannot_score() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Unpack
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Unpack, get_args
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -154,7 +154,7 @@ class BayesianLinear(nn.Module):
         # In float64: batched products of single precision round otherwise for a row in another place.
         weight = draws.kept[self].double()
         output = x.reshape(len(weight), -1, x.shape[-1]).double() @ weight.mT
-        return output.reshape(*x.shape[:-1], -1).to(self.mean.dtype)
+        return output.reshape(*x.shape[:-1], weight.shape[1]).to(self.mean.dtype)
 
     def extra_repr(self) -> str:
         """Sizes, prior and gradient."""
@@ -202,6 +202,14 @@ class BayesianNetwork(RandomNetwork):
         n_samples: int = 50,
     ) -> None:
         prior = prior or Prior()
+        if not (0 < prior.std < math.inf and 0 < prior.narrow_std < math.inf and 0 <= prior.narrow_share < 1):
+            raise ValueError(
+                f"prior must have positive, finite standard deviations and a share from 0 to below 1, got {prior}."
+            )
+        if gradient not in get_args(Gradient):
+            raise ValueError(f'gradient must be "local" or "flipout", got {gradient!r}.')
+        if not 0 < initial_std < math.inf:
+            raise ValueError(f"initial_std must be positive and finite, got {initial_std}.")
 
         def bayesian(module: nn.Module) -> BayesianLinear | None:
             # Not its subclasses: what surrounds them reads their weights, as nn.MultiheadAttention does.
@@ -227,7 +235,7 @@ class BayesianNetwork(RandomNetwork):
         self.observations = 0
         for batch in train:
             _, y, weight = on_device(batch, torch.device("cpu"))
-            self.observations += int((position_weights(weight, y) > 0).sum()) * y.shape[1]
+            self.observations += int((position_weights(weight, y) > 0).sum()) * self.targets
 
     def penalty(self) -> Tensor:
         """KL divergence of all weights from their prior, for each target value."""

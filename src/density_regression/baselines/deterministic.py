@@ -47,6 +47,8 @@ class DeterministicNetwork(Baseline):
             z, y, weight = self.flat(*on_device(batch, self.log_std.device))
             total += weight.double() @ (y - self.linear(z)).double().square()
             count += float(weight.double().sum())
+        if not count:
+            raise ValueError("The held-out batches have no rows with weight, and so no RMSE; give some.")
         # A handful of rows may be met exactly; a standard deviation of zero would be no distribution.
         self.log_std.copy_(0.5 * (total / count).clamp_min(1e-12).log())
 

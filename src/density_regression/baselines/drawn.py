@@ -38,7 +38,7 @@ class Draws(NamedTuple):
 
     def check(self, x: Tensor) -> None:
         """Refuse inputs of a layer that do not begin with the batch: they cannot be told apart by network."""
-        if len(x) % self.rows:
+        if self.rows and len(x) % self.rows:
             raise ValueError(
                 f"A layer of the encoder was given shape {tuple(x.shape)}, but drawn networks need the batch, here "
                 f"{self.rows} rows, in the first place."

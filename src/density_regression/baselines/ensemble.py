@@ -37,12 +37,19 @@ class EnsembleNetwork(Sampled):
     Parameters
     ----------
     members : sequence of GaussianNetwork
-        Of one shape, with weights drawn apart.
+        Of one shape, with weights drawn apart; none that is trained may belong to two of them.
     """
 
     def __init__(self, members: Sequence[GaussianNetwork]) -> None:
         if not members:
             raise ValueError("members must hold at least one network.")
+        others = sorted({type(member).__name__ for member in members if type(member) is not GaussianNetwork})
+        if others:
+            # Members train by their encoders and last layers alone: what else another class does would be lost.
+            raise ValueError(f"members must be of the class GaussianNetwork itself, got {', '.join(others)}.")
+        learnt = [weight for member in members for weight in member.parameters() if weight.requires_grad]
+        if len(set(learnt)) < len(learnt):
+            raise ValueError("members must not share weights that are trained: give each an encoder of its own.")
         super().__init__(members[0].targets)
         self.members = nn.ModuleList(members)
 
@@ -79,8 +86,10 @@ class EnsembleNetwork(Sampled):
 
     @classmethod
     def stacked(cls, models: Sequence[Self]) -> _Together | None:
-        """The members of all `models` as one computation; None if their encoders cannot be."""
+        """The members of all `models` as one computation; None if their encoders cannot be, or losses differ."""
         members = [member for model in models for member in model.networks]
+        if len({member.beta for member in members}) > 1:
+            return None
         encoder, linear = stack([member.encoder for member in members]), stack([member.linear for member in members])
         return None if encoder is None or linear is None else _Together(members, encoder, linear)
 
@@ -160,8 +169,8 @@ class DeepEnsembleRegressor(SampledRegressor):
         Of AdamW; less than for `DensityRegressor`, as it makes networks agree, and so too sure, away from the data.
     **settings
         See `DeepRegressor`. An own encoder given as a module is copied for each member, and all copies but the first
-        draw their weights anew, layer by layer, where a layer can and is not frozen; give a function to draw them
-        yourself.
+        draw their weights anew, layer by layer, where a layer can and no part of it is frozen; give a function to draw
+        them yourself.
 
     Examples
     --------
@@ -192,11 +201,12 @@ class DeepEnsembleRegressor(SampledRegressor):
     def _build(self, encoder: nn.Module, table: Table) -> EnsembleNetwork:
         # What is drawn comes from the seed that `fit` set, and for each further member from the next one.
         seed = torch.initial_seed()
-        features = feature_width(encoder, table.x[:2])
-        members = [self._network(encoder, features, table.y.shape[1])]
+        members = [self._network(encoder, feature_width(encoder, table.x[:2]), table.y.shape[1])]
         for i in range(1, self.n_members):
             torch.manual_seed((seed + i) % 2**63)
             another = self._encoder(table.x.shape[1])
+            # Asked of each: a lazy layer has no weights before its first input.
+            features = feature_width(another, table.x[:2])
             if isinstance(self.encoder, nn.Module):
                 another.apply(_draw_anew)
             members.append(self._network(another, features, table.y.shape[1]))
@@ -211,6 +221,7 @@ class DeepEnsembleRegressor(SampledRegressor):
 
 def _draw_anew(module: nn.Module) -> None:
     reset = getattr(module, "reset_parameters", None)
-    # What is frozen was learnt elsewhere.
-    if callable(reset) and any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+    own = list(module.parameters(recurse=False))
+    # What is frozen was learnt elsewhere, and a layer draws all of its weights or none.
+    if callable(reset) and own and all(parameter.requires_grad for parameter in own):
         reset()

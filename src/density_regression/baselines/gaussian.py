@@ -48,13 +48,15 @@ class GaussianNetwork(Baseline):
     encoder, features, targets
         See `Network`.
     beta : float
-        Exponent of beta-NLL (Seitzer et al., 2022); 0 is maximum likelihood.
+        Exponent of beta-NLL (Seitzer et al., 2022), between 0 and 1; 0 is maximum likelihood.
     """
 
     log_std_limit: ClassVar[float] = LOG_STD_LIMIT
 
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, beta: float = 0.0) -> None:
         super().__init__(encoder, features, targets)
+        if not 0 <= beta <= 1:
+            raise ValueError(f"beta must lie between 0 and 1, got {beta}.")
         self.beta = beta
         self.linear = nn.Linear(features, 2 * targets)
         with torch.no_grad():

@@ -51,8 +51,9 @@ class NaturalPosteriorNetwork(StudentBaseline):
     with one more the variance of the prediction, :math:`v\, (1 + 1 / n')`, is always finite, and E sigma^2 is v itself.
 
     The loss is minus the expected log-likelihood under that belief, less `entropy` times the belief's entropy; early
-    stopping looks at the negative log-likelihood of Student's t. Encoder, flow and head learn together. As in the
-    authors' code for tables z is not normalised: batch norm over a few rows with heavy tails trained far worse.
+    stopping looks at the negative log-likelihood of Student's t. Encoder, flow and head learn together; the authors
+    besides train the flow alone, by its likelihood, for a few epochs before and again afterwards. As in the authors'
+    code for tables z is not normalised: batch norm over a few rows with heavy tails trained far worse.
 
     Parameters
     ----------
@@ -138,6 +139,8 @@ class NaturalPosteriorNetwork(StudentBaseline):
             z, _, weight = self.flat(*on_device(batch, self.radius.device))
             if (weight > 0).any():
                 radii.append(trusted_radius(self._latent(z[weight > 0])))
+        if not radii:
+            raise ValueError("The training batches have no rows with weight.")
         self.radius.copy_(torch.stack(radii).amax())
 
     def _update(self, mean: Tensor, log_std: Tensor, evidence: Tensor) -> NormalInverseGamma:

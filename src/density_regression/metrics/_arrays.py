@@ -29,8 +29,10 @@ FloatArray = NDArray[np.float64]
 def floats(name: str, values: ArrayLike) -> FloatArray:
     """Finite float64 values of shape (n,) or (n, k), or a ValueError that names them."""
     try:
-        if np.iscomplexobj(values):
-            raise TypeError("they are complex.")
+        if (dtype := np.asarray(values).dtype).kind in "cmM":
+            raise TypeError(f"they are of type {dtype}.")
+        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+            raise TypeError("some are masked; drop those rows.")
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers, in rows of equal length: {error}") from error

@@ -2,6 +2,8 @@
 
 __all__ = ["crps", "interval_score", "nll", "nll_own"]
 
+from contextlib import suppress
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -55,8 +57,12 @@ def nll_own(y_true: ArrayLike, law: Distribution) -> float:
             f"law must have the shape of y_true, got {shape} and {targets.shape}; "
             "nothing is broadcast, expand or reshape one of them."
         )
+    target = torch.from_numpy(targets)
+    # A law tells its device by its mean; one that cannot give a mean is taken to be on the CPU.
+    with suppress(NotImplementedError):
+        target = target.to(law.mean.device)
     with torch.no_grad():
-        log_prob = law.log_prob(torch.from_numpy(targets).to(law.mean.device))
+        log_prob = law.log_prob(target)
     return -float(log_prob.double().sum()) / targets.size
 
 
