@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,6 +220,34 @@ def test_what_may_be_given(fitted: DepthRegressor, scenes: Scenes) -> None:
     np.testing.assert_allclose(fitted.predict(x[0]).mean, maps.mean[:1], rtol=1e-4)
 
 
+def test_what_the_caller_set_for_tensors_of_their_own_changes_nothing(few: Path, tmp_path: Path) -> None:
+    x = load(few)[0][:2]
+    expected = regressor(epochs=1).fit(few).predict(x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            model = regressor(epochs=1).fit(few)
+        model.save(tmp_path / "model")
+        assert_same(model.predict(x), expected)
+        assert_same(DepthRegressor.load(tmp_path / "model", device="cpu").predict(x), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_arrays_of_other_libraries(fitted: DepthRegressor, scenes: Scenes) -> None:
+    """Pillow's cannot be written to, and OpenCV's, from BGR to RGB, run backwards."""
+    path = next((scenes.indoor / "rgb").iterdir())
+    with Image.open(path) as image:
+        pillow = np.asarray(image).transpose(2, 0, 1)
+    assert not pillow.flags.writeable
+    backwards = pillow[::-1].copy()[::-1]
+    expected = fitted.predict(torch.from_numpy(pillow.copy()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(fitted.predict(pillow), expected)
+        assert_same(fitted.predict(backwards), expected)
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [
@@ -268,6 +299,11 @@ class TestSaving:
         assert_same(loaded.predict(x), fitted.predict(x))
         assert (loaded.width, loaded.levels, loaded.epochs) == (8, 2, 12)
         assert loaded.report_.seconds == fitted.report_.seconds
+
+    def test_copies_and_pickles(self, fitted: DepthRegressor, scenes: Scenes) -> None:
+        x = load(scenes.indoor)[0][:2]
+        for other in (copy.deepcopy(fitted), pickle.loads(pickle.dumps(fitted))):
+            assert_same(other.predict(x), fitted.predict(x))
 
     def test_is_no_table(self, fitted: DepthRegressor, tmp_path: Path) -> None:
         fitted.save(tmp_path)

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Batches", "TensorBatches", "on_device", "reader"]
+__all__ = ["Batches", "TensorBatches", "on_device", "reader", "rewind"]
 
 
 class Batches(Protocol):
@@ -70,11 +70,13 @@ class TensorBatches:
         return TensorBatches(*self.rows, self.batch_size, generator)
 
     def sample(self, rows: int) -> TensorBatches:
-        """Batches of at most so many rows, drawn at random, in the order of their table."""
+        """Batches of at most so many rows, drawn at random from those with weight, in the order of their table."""
         x, y, weight = self.rows
         if len(x) <= rows:
             return self
-        index = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:rows].sort().values.to(x.device)
+        counted = weight.nonzero()[:, 0].cpu()
+        drawn = torch.randperm(len(counted), generator=torch.Generator().manual_seed(0))[:rows]
+        index = counted[drawn].sort().values.to(x.device)
         return TensorBatches(x[index], y[index], weight[index], self.batch_size)
 
     def mean_weight(self) -> Tensor | None:
@@ -111,11 +113,24 @@ class TensorBatches:
         return order if self._begins is None else order + self._begins
 
 
+def rewind(batches: Batches | None) -> None:
+    """Begin the sequence of shuffles anew, of `TensorBatches` or of a loader with a generator of its own."""
+    if isinstance(batches, TensorBatches):
+        batches.rewind()
+    for owner in (batches, getattr(batches, "sampler", None)):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(generator.initial_seed())
+
+
 def on_device(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """A batch on the device, with weights of one if it came without, and zeros for targets without weight."""
     if not isinstance(batch, Sequence) or len(batch) not in (2, 3):
         got = f"{len(batch)} parts" if isinstance(batch, Sequence) else type(batch).__name__
         raise ValueError(f"A batch must be (x, y) or (x, y, weight), got {got}.")
+    for part in batch:
+        if not isinstance(part, Tensor):
+            raise ValueError(f"A batch must be (x, y) or (x, y, weight), each a tensor, got a {type(part).__name__}.")
     for weight in batch[2:]:
         _check_weights(weight)
     x, y, weight = _moved(batch, device)

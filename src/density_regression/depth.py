@@ -21,6 +21,7 @@ from density_regression.head import Moments
 from density_regression.loop import TrainingOptions, TrainingReport, find_device, own_draws
 from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, read_model, write_model
+from density_regression.saving import usual_torch
 from density_regression.scene import SceneRegression
 from density_regression.tables import split_rows
 from density_regression.training import fit_density_regression
@@ -224,7 +225,7 @@ class DepthRegressor:
         pairs = folder if isinstance(folder, DepthFolder) else DepthFolder(folder)
         train, held_out = self.prepare(pairs)
         scaling = train.center, train.scale
-        with own_draws():
+        with own_draws(), usual_torch():
             torch.manual_seed(self.random_state)
             model = placed(self.build(), self.device)
             report = fit_density_regression(
@@ -312,7 +313,8 @@ class DepthRegressor:
         try:
             self = cls(**config["params"], device=device)
             self.center_, self.scale_ = (float(value) for value in config["scaling"])
-            self.model_ = self.build()
+            with usual_torch():
+                self.model_ = self.build()
             self.model_.load_state_dict(tensors)
             self.model_.fold()
             self.fitted_params_ = self._params()
@@ -379,13 +381,13 @@ def _depth_scaling(folder: DepthFolder) -> tuple[float, float]:
 
 def as_images(images: Tensor | NDArray[Any]) -> Tensor:
     """Images (n, 3, h, w), float32 from 0 to 1, of what a user may give."""
-    x = torch.as_tensor(images)
-    x = x / 255 if x.dtype == torch.uint8 else x.float()
+    # Of an array a copy: it may be read-only, as Pillow's are, or run backwards, as OpenCV's do once they are RGB.
+    x = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
+    shape = tuple(x.shape)
+    x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
     x = x[None] if x.ndim == 3 else x
     if x.ndim != 4 or x.shape[1] != 3 or x.numel() == 0:
-        raise ValueError(
-            f"Expected images of shape (n, 3, h, w) or (3, h, w), got {tuple(torch.as_tensor(images).shape)}."
-        )
+        raise ValueError(f"Expected images of shape (n, 3, h, w) or (3, h, w), got {shape}.")
     if not x.isfinite().all() or x.min() < 0 or x.max() > 1:
         raise ValueError("Images must be uint8, or numbers from 0 to 1.")
     return x

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Final
 
 import torch
@@ -94,6 +95,9 @@ class TrainingOptions:
         for name in ("epochs", "learning_rate", "weight_decay", "average", "smoothness"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}.")
+        for name in ("epochs", "seed"):
+            if not isinstance(getattr(self, name), Integral):
+                raise ValueError(f"{name} must be a whole number, got {getattr(self, name)!r}.")
         if self.patience is not None and not self.patience >= 1:
             raise ValueError(f"patience must be None or at least 1, got {self.patience}.")
         if not self.gradient_clip > 0:

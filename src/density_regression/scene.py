@@ -56,7 +56,7 @@ class SceneRegression(DensityRegression):
             tempering=tempering,
         )
         self.folded: Folded | None = None
-        self.register_load_state_dict_post_hook(lambda module, _: module.unfold())  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_unfold)  # type: ignore[no-untyped-call]
 
     def fold(self) -> None:
         """Put what is linear in the features into one product: predictions are the same but for rounding, and faster.
@@ -95,3 +95,8 @@ class SceneRegression(DensityRegression):
         return PixelMoments(
             self.positions(mean, z), self.positions(log_std, z), self.positions(log_density[:, None], z)[:, 0]
         )
+
+
+def _unfold(model: SceneRegression, keys: object) -> None:
+    """What is done after other weights are loaded; no lambda, which cannot be pickled."""
+    model.unfold()

@@ -6,6 +6,7 @@ import copy
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -15,13 +16,22 @@ from torch import Tensor, nn
 
 from density_regression._numeric import tame
 from density_regression._progress import StepProgress
-from density_regression.batches import Batches, TensorBatches, on_device
+from density_regression.batches import Batches, TensorBatches, on_device, rewind
+from density_regression.density import Density, Tempering
 from density_regression.encoders import WithScene
 from density_regression.head import Head, Moments, gaussian_losses
-from density_regression.loop import TrainingOptions, TrainingReport, find_device, optimise, optimise_each, timed
+from density_regression.loop import (
+    TrainingOptions,
+    TrainingReport,
+    find_device,
+    optimise,
+    optimise_each,
+    own_draws,
+    timed,
+)
 from density_regression.model import DensityRegression
 from density_regression.network import Features, weighted_mean
-from density_regression.persistence import Checkpoints
+from density_regression.persistence import Checkpoints, checksum
 from density_regression.stacked import MappedLoss, Stacked, StackedLoss, can_train, stack
 
 __all__ = [
@@ -67,12 +77,14 @@ def fit_density_regression(
     Parameters
     ----------
     model : DensityRegression
-        Trained in place.
+        Trained in place, and left in eval mode. Step 1 is in train mode throughout: the statistics of a batch norm
+        move, even if its parameters are frozen.
     train : iterable of batches
         (x, y) or (x, y, weight), with y of the shape the model predicts: (batch, k) or (batch, k, ...), and weight
         (batch,), or (batch, ...) for single positions; where it is zero, targets may be NaN. Weights count across
-        batches for `TensorBatches`, elsewhere within each batch. A `torch.utils.data.DataLoader` will do. Give
-        targets of about unit scale.
+        batches for `TensorBatches`, elsewhere within each batch. A `torch.utils.data.DataLoader` will do; for
+        steps 2 and 3 its shuffles begin anew, by `options.seed` if it has no generator of its own. Give targets of
+        about unit scale.
     held_out : iterable of batches, optional
         Rows for early stopping, for the density's choices and levels, and for the offset of step 3. Without them
         training rows serve, and the model will be too sure of itself.
@@ -97,6 +109,7 @@ def fit_density_regression(
     """
     options = options or TrainingOptions()
     if checkpoint_dir is not None:
+        _check_keepable(model)
         fingerprint = f"{fingerprint} {_fit_of(model, options, pretrained)}"
     checkpoints = Checkpoints(checkpoint_dir, fingerprint)
     report = TrainingReport()
@@ -114,14 +127,12 @@ def fit_density_regression(
         if done == 3:
             return report
         seen = train if unvaried is None else unvaried
-        for batches in (seen, held_out):
-            if isinstance(batches, TensorBatches):
-                # What steps 2 and 3 draw must not depend on how many epochs of step 1 this process has seen.
-                batches.rewind()
         if done < 2 and isinstance(model.encoder, WithScene):
-            model.encoder.fit_scene(_Inputs(seen, device))
-        features = cache_features(model, seen)
-        held = cache_features(model, held_out) if held_out is not None else features
+            with _from_the_start(options.seed, seen):
+                model.encoder.fit_scene(_Inputs(seen, device))
+        with _from_the_start(options.seed, seen, held_out):
+            features = cache_features(model, seen)
+            held = cache_features(model, held_out) if held_out is not None else features
         if done < 1 and pretrained:
             model.head.start(*features)
         with timed(report, "fit_density"):
@@ -392,6 +403,19 @@ def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
     return head, loss if math.isfinite(loss) else math.inf
 
 
+@contextmanager
+def _from_the_start(seed: int, *several: Batches | None) -> Iterator[None]:
+    """Shuffle and vary batches by our seed, whatever was drawn before.
+
+    What steps 2 and 3 see must not depend on how many epochs of step 1 this process has seen.
+    """
+    with own_draws():
+        torch.manual_seed(seed)
+        for batches in several:
+            rewind(batches)
+        yield
+
+
 def _same_rows(train: Batches, held_out: Batches | None) -> bool:
     """Whether no rows are held out, and those of training serve in their place."""
     if isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches):
@@ -414,9 +438,17 @@ def _smallest(kept: list[Features], keys: list[Tensor], limit: int) -> tuple[lis
     return [Features(*(torch.cat(parts)[index] for parts in zip(*kept, strict=True)))], [key[index]]
 
 
+def _check_keepable(model: DensityRegression) -> None:
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"checkpoint_dir keeps tensors, but {name} of the model is a {type(value).__name__}: fit without it."
+            )
+
+
 def _fit_of(model: DensityRegression, options: TrainingOptions, pretrained: bool) -> str:
     """All that tells one fit from another but its data; what a fit computes, not where."""
-    parts = [part and (type(part).__name__, part.config()) for part in (model.density, model.tempering)]
-    weights = model.encoder.state_dict() if pretrained else {}
-    total = sum(float(value.double().abs().sum()) for value in weights.values())
-    return f"{model.encoder} {model.head} {parts} {replace(options, device='')} {pretrained} {total}"
+    # Also those within others: of a scene, and of its pixels.
+    parts = [(type(p).__name__, p.config()) for p in model.modules() if isinstance(p, Density | Tempering)]
+    weights = checksum(model.encoder.state_dict()) if pretrained else ""
+    return f"{model.encoder} {model.head} {parts} {replace(options, device='')} {pretrained} {weights}"

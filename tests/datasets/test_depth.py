@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,17 @@ class TestFiles:
         assert image.dtype == torch.uint8
         assert image.shape == (3, 2, 3)
         assert image[:, 1, 2].tolist() == {"L": [9, 9, 9], "P": [0, 0, 0]}.get(mode, [9, 8, 7])
+
+    @pytest.mark.parametrize("read", [read_image, read_depth])
+    def test_images_are_upright(self, tmp_path: Path, read: Callable[[Path], torch.Tensor]) -> None:
+        """A phone held upright stores what it sees lying on its side, and says so."""
+        stored = CODES if read is read_depth else np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+        Image.fromarray(stored).save(tmp_path / "plain.png")
+        exif = Image.Exif()
+        exif[0x0112] = 6  # Orientation: to be turned by a quarter, clockwise.
+        Image.fromarray(stored).save(tmp_path / "turned.png", exif=exif)
+        expected = read(tmp_path / "plain.png").rot90(-1, (-2, -1))
+        assert torch.equal(read(tmp_path / "turned.png"), expected)
 
     def test_depth_is_no_image(self, folder: Path) -> None:
         with pytest.raises(ValueError, match=r"a\.png must be an image of 8 bits a colour"):

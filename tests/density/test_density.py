@@ -189,6 +189,34 @@ def test_rows_without_weight_are_as_good_as_removed(name: str, small: float) -> 
     torch.testing.assert_close(weighted.log_prob(points), removed.log_prob(points), rtol=1e-5, atol=1e-5)
 
 
+def test_before_the_fit_nothing_is_known(name: str) -> None:
+    with pytest.raises(ValueError, match="not fitted yet: call fit first"):
+        MAKERS[name]().log_prob(rows())
+
+
+def test_rows_without_weight_are_never_set_aside_nor_all_that_is_left(name: str) -> None:
+    z = rows(5)
+    alone = MAKERS[name]().double().fit(z[2:3])
+    weighted = MAKERS[name]().double().fit(z, torch.eye(5)[2])
+    assert torch.equal(weighted.log_prob(z), alone.log_prob(z))
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.ones(239), r"sample_weight must be of shape \(240,\), one for each row, got \(239,\)"),
+        (torch.ones(240, 1), r"got \(240, 1\)"),
+        (torch.zeros(240), "some of it above 0"),
+        (torch.linspace(-1, 9, 240), "at least 0"),
+        (torch.full((240,), math.nan), "at least 0"),
+        (torch.full((240,), math.inf), "finite"),
+    ],
+)
+def test_bad_weights_are_named(weight: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GaussianDensity().double().fit(rows(), weight)
+
+
 def test_rows_are_drawn_when_there_are_too_many() -> None:
     z = rows(2000)
     few = KernelDensity("gaussian", 0.4, max_rows=100).double().fit(z)

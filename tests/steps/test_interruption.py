@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from density_regression import (
     MLP,
     DensityRegression,
     DensityRegressor,
+    GaussianDensity,
     KernelDensity,
     MixtureDensity,
     RadialFlowDensity,
@@ -30,8 +32,11 @@ from density_regression import (
     training,
 )
 from density_regression.baselines import GaussianRegressor
+from density_regression.density import RobustTempering
+from density_regression.encoders import Patches, UNet, WithScene
 from density_regression.persistence import Checkpoints
-from steps.helpers import assert_equal, batches, network, state, wave
+from density_regression.scene import SceneRegression
+from steps.helpers import assert_equal, batches, generator, network, state, wave
 
 # -- interruption -----------------------------------------------------------------------------------------------------
 
@@ -416,3 +421,68 @@ def test_held_out_rows_in_random_order(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / f"step-{step}.safetensors").unlink()
     assert steps_run(monkeypatch, fit(second)) == ["fit_density", "refit_head"]
     assert_equal(state(second), state(first), "")
+
+
+LOADERS: dict[str, Callable[[TensorDataset], DataLoader[Any]]] = {
+    "torch's generator": lambda rows: DataLoader(rows, 32, shuffle=True),
+    "its own generator": lambda rows: DataLoader(rows, 32, shuffle=True, generator=generator(2)),
+    "its sampler's": lambda rows: DataLoader(rows, 32, sampler=RandomSampler(rows, generator=generator(2))),
+}
+
+
+@pytest.mark.parametrize("stop_in", ["fit_density", "refit_head"])
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS.keys())
+def test_an_interrupted_fit_of_a_loader_ends_as_an_uninterrupted_one(
+    load: Callable[[TensorDataset], DataLoader[Any]], stop_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps 2 and 3 see rows in an order of their own, whatever step 1 has drawn."""
+
+    def fit(folder: Path, model: DensityRegression) -> Callable[[], Any]:
+        train, held_out = (load(TensorDataset(*wave(seed=seed))) for seed in (0, 10))
+        torch.manual_seed(0)
+        options = TrainingOptions(epochs=3, average=2.0, smoothness=0.02)
+        return lambda: fit_density_regression(model, train, held_out, options=options, checkpoint_dir=folder)
+
+    first, second, third = (network(density=KernelDensity(max_rows=20)) for _ in range(3))
+    with torch.random.fork_rng():
+        fit(tmp_path / "uninterrupted", first)()
+        steps_run(monkeypatch, fit(tmp_path / "interrupted", second), stop_in)
+        fit(tmp_path / "interrupted", third)()
+    assert_equal(state(third), state(first), "")
+
+
+def test_a_trained_encoder_is_known_by_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def steps(encoder: nn.Module) -> list[str]:
+        model = DensityRegression(encoder, 8)
+        fit = partial(fit_density_regression, model, [wave()], pretrained=True, checkpoint_dir=tmp_path)
+        return steps_run(monkeypatch, fit)
+
+    encoder = MLP(1, (8,))
+    mirrored = copy.deepcopy(encoder)
+    with torch.no_grad():
+        mirrored[0].weight.neg_()
+    assert [len(steps(part)) for part in (encoder, copy.deepcopy(encoder), mirrored)] == [2, 0, 2]
+
+
+def test_settings_of_a_density_within_another_make_another_fit(tmp_path: Path) -> None:
+    x = torch.rand(6, 3, 8, 8, generator=generator())
+
+    def trains(scene: int, pixels: int) -> bool:
+        encoder = WithScene(UNet(width=4, levels=1), Patches(4), max_dims=scene)
+        model = SceneRegression(encoder, 4, density=GaussianDensity(max_dims=pixels), tempering=RobustTempering())
+        options = TrainingOptions(epochs=1)
+        return fit_density_regression(model, [(x, x[:, :1])], options=options, checkpoint_dir=tmp_path).history != []
+
+    assert [trains(*dims) for dims in ((2, 2), (2, 2), (2, 3), (3, 3))] == [True, False, True, True]
+
+
+def test_a_state_that_cannot_be_kept_is_told_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"seen": 1}
+
+    def fit() -> None:
+        with pytest.raises(ValueError, match=r"checkpoint_dir keeps tensors, but encoder\._extra_state .* is a dict"):
+            fit_density_regression(DensityRegression(Counted(1, 8), 8), [wave()], checkpoint_dir=tmp_path)
+
+    assert steps_run(monkeypatch, fit) == []

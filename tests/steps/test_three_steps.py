@@ -326,6 +326,15 @@ def test_features_that_do_not_fit_are_sampled_uniformly(size: int, monkeypatch: 
     assert cached.z[:, 0].sort().values.diff().max() < 150
 
 
+def test_rows_without_weight_take_no_place_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MAX_CACHED_ROWS", 20)
+    rows = features(100, dims=1)
+    weight = torch.zeros(100).double()
+    weight[::10] = 1.0
+    table = batches(rows.z, rows.y, 30, weight)
+    assert torch.equal(cache_features(on_features(dims=1), table).z, rows.z[::10])
+
+
 def test_exactly_as_many_as_fit_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "MAX_CACHED_VALUES", 60)
     x = torch.arange(60.0).reshape(30, 2)

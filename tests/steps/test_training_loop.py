@@ -154,6 +154,12 @@ def test_batches_of_other_parts(batch: Any) -> None:
         fit_density_regression(network(), [batch])
 
 
+@pytest.mark.parametrize("x", [np.zeros((5, 1)), {"x": torch.zeros(5, 1)}, [torch.zeros(5, 1)] * 2], ids=type)
+def test_batches_of_other_things(x: Any) -> None:
+    with pytest.raises(ValueError, match=rf"each a tensor, got a {type(x).__name__}"):
+        fit_density_regression(network(), [(x, torch.zeros(5, 1))])
+
+
 @pytest.mark.parametrize("parts", [(5, 5, 4), (5, 4, 5), (4, 5, 5)], ids=str)
 def test_tables_of_other_lengths(parts: tuple[int, int, int]) -> None:
     x, y, weight = parts
@@ -435,6 +441,10 @@ def test_batches_are_shuffled_anew() -> None:
         ("patience", 0),
         ("gradient_clip", 0.0),
         ("gradient_clip", float("nan")),
+        ("epochs", 2.5),
+        # Found out in step 2, they would have trained a network for nothing.
+        ("seed", None),
+        ("seed", 0.5),
         # These would turn the network itself into numbers that steps 2 and 3 do not share.
         ("precision", "64-true"),
         ("precision", "bf16-true"),

@@ -34,7 +34,7 @@ _LIDAR_RANGE = 80.0
 
 
 def read_image(path: PathLike) -> Tensor:
-    """Colours of an image, as uint8 of shape (3, h, w).
+    """Colours of an image, as uint8 of shape (3, h, w), upright: turned as its camera says (EXIF).
 
     Raises
     ------
@@ -225,7 +225,8 @@ def make_scenes(
     Parameters
     ----------
     folder : path
-        Folder to write ``rgb`` and ``depth`` to. Scenes of an earlier call are replaced, other files left.
+        Folder to write ``rgb`` and ``depth`` to. A scene of an earlier call gives way to that of its number; all else
+        is left, so take a fresh folder for fewer scenes.
     n : int
         Number of scenes.
     size : (int, int), default=(48, 64)
@@ -251,8 +252,8 @@ def make_scenes(
     return target
 
 
-def _pillow() -> Any:
-    return import_extra("PIL.Image", needed_by="Reading or writing images", extra="depth")
+def _pillow(module: str = "Image") -> Any:
+    return import_extra(f"PIL.{module}", needed_by="Reading or writing images", extra="depth")
 
 
 def _read_colours(path: Path) -> Pixels:
@@ -272,10 +273,11 @@ def _read_codes(path: Path) -> Codes:
 
 
 def _decoded(path: Path, colour: bool) -> tuple[str, NDArray[Any]]:
-    """Mode and pixels of an image, converted to RGB if `colour` and if that loses nothing of its grey."""
+    """Mode and pixels of an image as it is shown, in RGB if `colour` and if that loses nothing of its grey."""
     pillow = _pillow()
     try:
-        with pillow.open(path) as image:
+        with pillow.open(path) as stored:
+            image = _pillow("ImageOps").exif_transpose(stored)
             convert = colour and not image.mode.startswith(("I", "F"))
             return image.mode, np.array(image.convert("RGB") if convert else image)
     # Pillow's decoders raise nearly anything on a damaged file.

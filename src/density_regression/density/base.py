@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple, Self
 
@@ -82,7 +83,7 @@ class Density(FittedModule, ABC):
         z : Tensor of shape (n, D)
             Features of the training rows.
         sample_weight : Tensor of shape (n,), optional
-            Weight of each row.
+            Weight of each row; one of weight 0 is as good as none.
         held_out : Tensor of shape (m, D), optional
             Features of rows that neither encoder nor density have seen, for choices (number of components,
             bandwidth, when to stop), each counted once. Without them a fifth of `z` is set aside for that.
@@ -91,6 +92,8 @@ class Density(FittedModule, ABC):
         """
         if z.ndim != 2 or len(z) == 0:
             raise ValueError(f"Expected features of shape (n, D) with n >= 1, got {tuple(z.shape)}.")
+        if sample_weight is not None:
+            z, sample_weight = _with_weight(z, sample_weight)
         generator = generator or torch.Generator().manual_seed(0)
         self.whitening.to(z.device).fit(z, sample_weight)
         self.to(z.device)
@@ -113,6 +116,8 @@ class Density(FittedModule, ABC):
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Log-density of features `z` (n, D), in nats, of shape (n,); never NaN, never infinite."""
+        if not self.fitted:
+            raise ValueError(f"This {type(self).__name__} is not fitted yet: call fit first.")
         return self(tame(z))  # type: ignore[no-any-return]
 
     def forward(self, z: Tensor) -> Tensor:
@@ -136,3 +141,13 @@ class Density(FittedModule, ABC):
     @abstractmethod
     def _log_prob(self, t: Tensor) -> Tensor:
         """Log-density (n,) of whitened features `t` (n, q), each within +-`LARGE`."""
+
+
+def _with_weight(z: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows with a weight above 0, and their weights: set aside for choices, the others would count as much as they."""
+    if weight.shape != z.shape[:1]:
+        raise ValueError(f"sample_weight must be of shape ({len(z)},), one for each row, got {tuple(weight.shape)}.")
+    if not (weight >= 0).all() or not 0 < weight.sum() < math.inf:
+        raise ValueError("sample_weight must be at least 0 and finite, and some of it above 0.")
+    some = weight > 0
+    return (z, weight) if some.all() else (z[some], weight[some])

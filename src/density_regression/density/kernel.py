@@ -73,7 +73,6 @@ class KernelDensity(Density):
         self.register_buffer("width", torch.tensor(1.0))
 
     def _fit(self, t: Tensor, weight: Tensor, held_out: Tensor, generator: torch.Generator) -> None:
-        t, weight = t[weight > 0], weight[weight > 0]
         chosen = torch.randperm(len(t), generator=generator)[: self.max_points].to(t.device)
         self._store(points=t[chosen], log_weight=weight[chosen].log() - weight[chosen].sum().log())
         width = self._choose(held_out) if self.bandwidth == "auto" else self.bandwidth
