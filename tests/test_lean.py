@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +155,23 @@ def test_a_row_is_predicted_alike_in_any_company(components: int, rows: tuple[Fl
             for found, whole in zip(reg.predict(x[part], return_std=True), (mean, std), strict=True):
                 np.testing.assert_array_equal(found, whole[part])
             np.testing.assert_array_equal(reg.score_samples(x[part]), scores[part])
+
+
+def test_a_model_whose_weights_changed(rows: tuple[Floats, Floats]) -> None:
+    """Predictions are those of the model as it is now, also of copies made before and afterwards."""
+    x, y = rows
+    reg, other = (DensityRegressor(**QUICK, density=MixtureDensity(3)).fit(x, target) for target in (y, -y))
+    before, copies = reg.predict(x), [copy.deepcopy(reg), pickle.loads(pickle.dumps(reg))]
+    for one in copies:
+        assert one.lean_.current
+        np.testing.assert_array_equal(one.predict(x), before)
+    for one in (reg, *copies):
+        one.model_.load_state_dict(other.model_.state_dict())
+    for one in (reg, *copies, copy.deepcopy(reg), pickle.loads(pickle.dumps(reg))):
+        assert not one.lean_.current
+        scaled = one.x_scaling_.apply(x).float()
+        with torch.no_grad():
+            mean, _ = one.model_.moments(scaled)
+        expected = mean.double().numpy() * one.y_scaling_.scale + one.y_scaling_.center
+        np.testing.assert_allclose(one.predict(x), expected, rtol=1e-6)
+        assert np.abs(one.predict(x) - before).max() > 1

@@ -77,8 +77,8 @@ class DensityRegressor(DeepRegressor):
     Attributes
     ----------
     model_ : DensityRegression
-        The trained torch module, in scaled units. Predictions have some of its weights folded into others: if you
-        change any of them, `save` and `load` before you predict.
+        The trained torch module, in scaled units. Predictions follow it if its weights are trained or loaded anew, not
+        if whole parts of it are replaced.
     report_ : TrainingReport
         Seconds of each step, and the held-out loss after each epoch.
     n_features_in_ : int
@@ -272,13 +272,17 @@ class DensityRegressor(DeepRegressor):
         self.lean_ = LeanRegression.of(self.model_, farthest=self.x_scaling_.farthest)
 
     def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
-        # Whoever moves the module to another device moves it alone.
-        lean = self.lean_ if self.lean_ is not None and self.lean_.device == x.device else None
+        lean = self._lean_on(x.device)
         return self.model_.moments(x) if lean is None else lean(x)[:2]
 
     def _log_density(self, x: Tensor) -> Tensor:
-        lean = self.lean_ if self.lean_ is not None and self.lean_.device == x.device else None
+        lean = self._lean_on(x.device)
         return self.model_.log_density(x) if lean is None else lean(x).log_density
+
+    def _lean_on(self, device: torch.device) -> LeanRegression | None:
+        # Whoever moves the module to another device, or trains it further, does so to it alone.
+        usable = self.lean_ is not None and self.lean_.device == device and self.lean_.current
+        return self.lean_ if usable else None
 
     def _learn(self, held_out: Table) -> None:
         self.held_out_levels_ = self._levels(held_out.x) if self.density is not None else np.empty(0)

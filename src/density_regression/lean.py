@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -165,13 +165,15 @@ class LeanRegression:
     """A fitted default model with its constants folded into the matrices beside them, for predictions.
 
     The same results but for rounding, with half of the operations: small batches pay for each. Made from a model as it
-    is; it does not follow what is done to that model afterwards.
+    is, and only good as long as it is `current`.
     """
 
-    def __init__(self, layers: Layers, features: int, constants: Constants) -> None:
+    def __init__(self, model: DensityRegression, layers: Layers, constants: Constants) -> None:
         c, k, q = constants, len(constants.detail), len(constants.back)
-        like = layers.linear[0].weight
+        like, features = layers.linear[0].weight, model.features
         self.device = like.device
+        self._made_of = [*model.parameters(), *model.buffers()]
+        self._versions: list[int] | None = self._counted()
         self._encoder = [(layer.weight.detach(), layer.bias.detach()) for layer in layers.linear]
         self._with_inputs = layers.with_inputs
         self._clip_features, self._clip_whitened, self._clip_std = c.clip_features, c.clip_whitened, c.clip_std
@@ -208,7 +210,23 @@ class LeanRegression:
             return None
         layers = Layers.of(model.encoder)
         constants = None if layers is None else Constants.of(model, layers.bounds(farthest))
-        return None if layers is None or constants is None else cls(layers, model.features, constants)
+        return None if layers is None or constants is None else cls(model, layers, constants)
+
+    @property
+    def current(self) -> bool:
+        """Whether the model's weights are what they were: nothing was trained or loaded in their place since."""
+        return self._versions == self._counted()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Torch counts the changes of a tensor since it was made, and those of a copy begin anew.
+        return self.__dict__ | {"_versions": [] if self.current else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._versions = None if self._versions is None else self._counted()
+
+    def _counted(self) -> list[int]:
+        return [part._version for part in self._made_of]
 
     def __call__(self, x: Tensor) -> LeanMoments:
         """Moments and log-density at scaled inputs (n, c)."""
