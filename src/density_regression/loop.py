@@ -454,7 +454,8 @@ def own_draws() -> Iterator[None]:
 
     The generator is that of the whole process, so fits in threads of it take turns.
     """
-    with _TURN, torch.random.fork_rng():
+    # All devices, as a seed is set on all; named, or torch warns where there are several.
+    with _TURN, torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
         yield
 
 
