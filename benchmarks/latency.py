@@ -132,9 +132,11 @@ def modules(fitted: dict[str, DeepRegressor], X: np.ndarray) -> dict[str, Call]:
 
 def compiled(fitted: dict[str, DeepRegressor], X: np.ndarray) -> dict[str, Call]:
     """Bare modules, compiled; without those that cannot be."""
+    # All methods at once: torch keeps 8 variants of a function, and would run further ones as they are.
+    torch._dynamo.config.recompile_limit = 100
+    torch.compiler.reset()
     calls = {}
     for name, model in fitted.items():
-        torch.compiler.reset()
         call = chunked(torch.compile(Moments(model.model_), dynamic=False), model.x_scaling_.apply(X))
         try:
             with torch.inference_mode():

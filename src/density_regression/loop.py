@@ -24,6 +24,7 @@ __all__ = [
     "TrainingOptions",
     "TrainingReport",
     "find_device",
+    "kept_draws",
     "optimise",
     "optimise_each",
     "own_draws",
@@ -454,8 +455,15 @@ def own_draws() -> Iterator[None]:
 
     The generator is that of the whole process, so fits in threads of it take turns.
     """
+    with _TURN, kept_draws():
+        yield
+
+
+@contextmanager
+def kept_draws() -> Iterator[None]:
+    """Leave torch's generators as they were; without taking turns, for what is over at once."""
     # All devices, as a seed is set on all; named, or torch warns where there are several.
-    with _TURN, torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
+    with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
         yield
 
 

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from density_regression._numeric import FittedModule
-from density_regression.loop import TrainingReport
+from density_regression.loop import TrainingReport, kept_draws
 from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, write_model
 from density_regression.tables import OwnUnits, Scaling, Table
@@ -100,7 +100,7 @@ class SavedEstimator(BaseEstimator):
 
     def _size(self, columns: int, targets: int) -> int:
         """Least number of weights of the module for so many columns and targets, counted without memory for them."""
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        with torch.device("meta"), kept_draws():
             module = self._encoder(columns)
             # Parts of other packages may look at their numbers while they are built, and here they have none.
             with suppress(NotImplementedError, RuntimeError):
@@ -149,7 +149,7 @@ class SavedEstimator(BaseEstimator):
             raise InvalidModelError("The saved weights are too few for the saved settings.")
         self._take_extra_tensors(tensors)
         shape = Table.empty(columns, targets)
-        with torch.random.fork_rng(devices=[]):
+        with kept_draws():
             self.model_ = self._build(self._encoder(columns), shape)
         try:
             self.model_.load_state_dict(tensors)

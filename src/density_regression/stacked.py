@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from density_regression.batches import Batches, on_device
 from density_regression.encoders import WithInputs, beside
+from density_regression.loop import kept_draws
 
 __all__ = ["MappedLoss", "Stacked", "StackedLoss", "can_train", "stack"]
 
@@ -170,7 +171,7 @@ class MappedLoss(StackedLoss):
 
 def can_train(together: nn.Module, batches: Batches) -> bool:
     """Whether a stacked loss can be computed and differentiated, which a batch is tried for."""
-    with torch.random.fork_rng():
+    with kept_draws():
         batch = next(iter(batches), None)
     if batch is None:
         return True
@@ -179,7 +180,7 @@ def can_train(together: nn.Module, batches: Batches) -> bool:
         return False
     device = next(together.parameters()).device
     try:
-        with torch.random.fork_rng():
+        with kept_draws():
             copy.deepcopy(together).train()(*on_device(batch, device)).sum().backward()
     except RuntimeError:
         return False
