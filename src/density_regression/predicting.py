@@ -99,7 +99,9 @@ class PredictingEstimator(SavedEstimator):
 
     def _apply(self, X: ArrayLike, function: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Floats, ...]:
         """Results of `function` on scaled rows, in chunks, as float64 arrays (n, ...)."""
-        check_is_fitted(self)
+        # To ask scikit-learn takes as long as a layer of one row.
+        if not hasattr(self, "some_weight_"):
+            check_is_fitted(self)
         device = self.some_weight_.device
         parts = []
         with threads(self.n_threads), torch.inference_mode():
@@ -132,9 +134,10 @@ class PredictingEstimator(SavedEstimator):
 
     def _unscaled(self, values: Tensor, *, shift: bool = False) -> Tensor:
         """From the scaled target's units to the target's own, (..., k), finite."""
-        center, scale = (torch.from_numpy(part).to(values.device) for part in self.y_scaling_)
-        values = values * scale
-        return (values.add_(center).clamp_(-LARGEST, LARGEST)) if shift else values.clamp_(SMALLEST, LARGEST)
+        values = values * torch.from_numpy(self.y_scaling_.scale).to(values.device)
+        if not shift:
+            return values.clamp_(SMALLEST, LARGEST)
+        return values.add_(torch.from_numpy(self.y_scaling_.center).to(values.device)).clamp_(-LARGEST, LARGEST)
 
 
 def normal_scores(levels: ArrayLike) -> Floats:
