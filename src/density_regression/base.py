@@ -26,11 +26,11 @@ from torch import Tensor, nn
 
 from density_regression.encoders import MLP
 from density_regression.export import ExportedEstimator
-from density_regression.loop import PRECISIONS, TrainingOptions, TrainingReport, own_draws
+from density_regression.loop import PRECISIONS, TrainingOptions, TrainingReport, own_draws, usual_torch
 from density_regression.network import Predictor
 from density_regression.persistence import checksum
 from density_regression.predicting import PredictingEstimator, threads
-from density_regression.saving import to_json, usual_torch
+from density_regression.saving import to_json
 from density_regression.tables import Floats, OwnUnits, Scaling, Table, refuse_non_numbers, split_rows
 
 __all__ = [

@@ -18,10 +18,9 @@ from density_regression.datasets.depth import DepthFolder
 from density_regression.density import GaussianDensity, RobustTempering
 from density_regression.encoders import Patches, UNet, WithScene
 from density_regression.head import Moments
-from density_regression.loop import TrainingOptions, TrainingReport, find_device, own_draws
+from density_regression.loop import TrainingOptions, TrainingReport, find_device, own_draws, usual_torch
 from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, read_model, write_model
-from density_regression.saving import usual_torch
 from density_regression.scene import SceneRegression
 from density_regression.tables import split_rows
 from density_regression.training import fit_density_regression

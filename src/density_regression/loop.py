@@ -29,6 +29,7 @@ __all__ = [
     "optimise_each",
     "own_draws",
     "timed",
+    "usual_torch",
 ]
 
 
@@ -465,6 +466,18 @@ def kept_draws() -> Iterator[None]:
     # All devices, as a seed is set on all; named, or torch warns where there are several.
     with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
         yield
+
+
+@contextmanager
+def usual_torch() -> Iterator[None]:
+    """Build and train in float32 and with gradients, whatever the caller has set for tensors of their own."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from torch import nn
 from density_regression import baselines
 from density_regression.base import About, DeepRegressor
 from density_regression.estimator import DensityRegressor
+from density_regression.loop import usual_torch
 from density_regression.persistence import InvalidModelError, read_model
-from density_regression.saving import usual_torch
 
 __all__ = ["Method", "load", "methods"]
 

@@ -7,8 +7,7 @@ import inspect
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Self
 
@@ -24,7 +23,7 @@ from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, write_model
 from density_regression.tables import OwnUnits, Scaling, Table
 
-__all__ = ["SavedEstimator", "to_json", "usual_torch"]
+__all__ = ["SavedEstimator", "to_json"]
 
 PROBE = 17
 """Rows of the prediction that tries a model just loaded."""
@@ -173,18 +172,6 @@ class SavedEstimator(BaseEstimator):
     def _from_json(cls, value: Any) -> Any:
         """Undo `to_json` for one hyper-parameter."""
         return tuple(value) if isinstance(value, list) else value
-
-
-@contextmanager
-def usual_torch() -> Iterator[None]:
-    """Build and train in float32 and with gradients, whatever the caller has set for tensors of their own."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
-            yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def to_json(value: Any) -> Any:

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from density_regression.base import DeepRegressor, network_checksum, unchanged_on_failure
-from density_regression.loop import own_draws
+from density_regression.loop import own_draws, usual_torch
 from density_regression.predicting import threads
-from density_regression.saving import usual_torch
 
 __all__ = ["fit_together"]
 

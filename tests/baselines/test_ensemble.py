@@ -255,7 +255,7 @@ def test_each_member_has_its_own_beta() -> None:
         torch.testing.assert_close(member(rows()[0]).mean, alone(rows()[0]).mean)
 
 
-def test_members_that_share_weights_are_refused(cubic) -> None:
+def test_members_that_share_weights_are_refused() -> None:
     encoder = MLP(1, (8,))
     members = [GaussianNetwork(encoder, 8) for _ in range(2)]
     with pytest.raises(ValueError, match="must not share weights"):

@@ -1,4 +1,4 @@
-"""ONNX files: written by hand where the model is the default's, by torch's exporter where it is not, and tried."""
+"""ONNX files: what is the default's is written by hand, what is not by torch's exporter; and each is tried."""
 
 from __future__ import annotations
 
