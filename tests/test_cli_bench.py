@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky.backend import utils as loky
 from typer.testing import CliRunner
 
 from density_regression.cli import app
@@ -67,6 +68,11 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     after = path.read_text().splitlines()
     assert after[: len(before) - 1] == before[:-1]
     assert len(after) == 4
+
+
+def test_joblib_can_end_its_processes() -> None:
+    """Without psutil it asks `pgrep`, which a second Ctrl-C ends too: the run then hangs, and its processes go on."""
+    assert loky.psutil is not None
 
 
 def test_a_terminated_run_ends_like_an_interrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
