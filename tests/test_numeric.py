@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from density_regression import _numeric
-from density_regression._numeric import LARGE, smooth_clamp, tame, weighted_quantile
+from density_regression._numeric import LARGE, smooth_clamp, tame, weighted_quantiles
 
 
 @given(low=st.floats(-30, 30), width=st.floats(0, 40))
@@ -42,18 +42,28 @@ def test_tame_makes_anything_finite(dtype):
     assert tamed[0, 3] >= 0.99 * LARGE
 
 
+@given(st.lists(st.floats(width=32), min_size=1, max_size=20))
+def test_tame_does_the_same_to_what_is_trained(values):
+    z = torch.tensor([values], requires_grad=True)
+    tamed = tame(z)
+    assert torch.equal(tamed, tame(z.detach()))
+    tamed.sum().backward()
+    assert torch.equal(z.grad, torch.ones_like(z))
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(0, 1))
 def test_quantile_without_weights_is_numpys(values, q):
-    found = weighted_quantile(torch.tensor(values, dtype=torch.float64), q).item()
-    assert found == pytest.approx(np.quantile(values, q), rel=1e-9, abs=1e-6)
+    found, largest = weighted_quantiles(torch.tensor(values, dtype=torch.float64), [q, 1.0])
+    assert found.item() == pytest.approx(np.quantile(values, q), rel=1e-9, abs=1e-6)
+    assert largest.item() == max(values)
 
 
 @given(st.lists(st.tuples(st.integers(-50, 50), st.integers(1, 5)), min_size=1, max_size=20), st.floats(0.01, 0.99))
 def test_weight_two_is_the_row_twice(rows, q):
     values, weights = (torch.tensor(column).double() for column in zip(*rows, strict=True))
     repeated = values.repeat_interleave(weights.long())
-    found = weighted_quantile(values, q, weights)
-    assert found == weighted_quantile(repeated, q, torch.ones_like(repeated))
+    found = weighted_quantiles(values, [q, 0.5], weights)
+    assert found == weighted_quantiles(repeated, [q, 0.5], torch.ones_like(repeated))
 
 
 def test_a_fused_layer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -19,7 +20,7 @@ __all__ = [
     "narrow",
     "smooth_clamp",
     "tame",
-    "weighted_quantile",
+    "weighted_quantiles",
 ]
 
 LARGE: Final = 1e12
@@ -40,7 +41,18 @@ def tame(z: Tensor) -> Tensor:
     z = z.float() if z.dtype == torch.float16 else z
     # A gradient through both steps would cost more than the layers of a small network, but only there can vmap go.
     cheap = z.requires_grad and not torch._C._functorch.is_batchedtensor(z)
+    if cheap and _is_tame(z):
+        return z
     return _Tamed.apply(z) if cheap else _tamed(z)  # type: ignore[no-untyped-call]
+
+
+def _is_tame(z: Tensor) -> bool:
+    """Whether nothing need be done to features, if that is quickly seen: a copy of them costs as much as a layer.
+
+    One would wait for a GPU, and a compiler knows no numbers.
+    """
+    seen = z.device.type == "cpu" and not torch.compiler.is_compiling()
+    return seen and torch.linalg.vector_norm(z.detach()).item() < 0.5 * LARGE
 
 
 def _tamed(z: Tensor) -> Tensor:
@@ -93,21 +105,24 @@ def smooth_clamp(value: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return low + (F.softplus(beta * (value - low)) - F.softplus(beta * (value - high))) / beta
 
 
-def weighted_quantile(values: Tensor, q: float, weight: Tensor | None = None) -> Tensor:
-    """Quantile `q` of each column of `values` (n, ...), rows counted by `weight` (n,).
+def weighted_quantiles(values: Tensor, levels: Sequence[float], weight: Tensor | None = None) -> list[Tensor]:
+    """Quantiles of each column of `values` (n, ...) at these levels, rows counted by `weight` (n,).
 
-    Without weights this is `torch.quantile` (linear interpolation, but for any number of rows). With weights,
-    the smallest value at which the cumulated weight reaches `q`.
+    Without weights these are those of `torch.quantile` (linear interpolation, but for any number of rows). With
+    weights, the smallest value at which the cumulated weight reaches a level.
     """
     ordered, order = values.sort(dim=0)
     if weight is None:
-        position = q * (len(values) - 1)
-        below = int(position)
-        above = min(below + 1, len(values) - 1)
-        return ordered[below].lerp(ordered[above], position - below)
+        return [_between_rows(ordered, level * (len(values) - 1)) for level in levels]
     cumulated = weight.to(values.dtype)[order].cumsum(dim=0)
-    reached = (cumulated >= q * cumulated[-1:]).int().argmax(dim=0, keepdim=True)
-    return ordered.gather(0, reached).squeeze(0)
+    reached = [(cumulated >= level * cumulated[-1:]).int().argmax(dim=0, keepdim=True) for level in levels]
+    return [ordered.gather(0, index).squeeze(0) for index in reached]
+
+
+def _between_rows(ordered: Tensor, position: float) -> Tensor:
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below].lerp(ordered[above], position - below)
 
 
 class FittedModule(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from density_regression._numeric import smooth_clamp, weighted_quantile
+from density_regression._numeric import smooth_clamp, weighted_quantiles
 
 __all__ = ["HEADS", "Head", "MeanHead", "Moments", "NaturalHead", "gaussian_losses"]
 
@@ -146,7 +146,7 @@ class Head(nn.Module, ABC):
     def bound(self, z: Tensor, weight: Tensor | None = None) -> None:
         """Hold s within the range it has on the training features `z` (n, D)."""
         s = self._linear(z)[1].clamp(self.s_min, self.s_max)
-        low, high = (weighted_quantile(s, q, weight) for q in self.QUANTILES)
+        low, high = weighted_quantiles(s, self.QUANTILES, weight)
         self.s_low.copy_(low)
         self.s_high.copy_(high)
         self.s_min.copy_(s.amin(0))
@@ -162,19 +162,21 @@ class Head(nn.Module, ABC):
         self.detail.fill_(detail)
 
     @torch.no_grad()
-    def calibrate(self, z: Tensor, y: Tensor, log_density: Tensor | None, weight: Tensor) -> None:
-        """Move the offset to its most likely value on held-out rows.
+    def calibrate(self, z: Tensor, y: Tensor, log_density: Tensor | None, weight: Tensor) -> Moments:
+        """Move the offset to its most likely value on held-out rows; returns their moments with it.
 
         One pseudo-row at the present scale, of their mean weight, keeps a handful of held-out rows from promising no
         variance at all.
         """
         weight = weight / weight.mean()
-        mean, log_std = self(z, log_density)
+        parts = self._linear(z)
+        mean, log_std = self.combine(*parts, log_density)
         # In logs: with the density taken literally, squared ratios overflow.
         log_squared = 2.0 * ((y - mean).abs().clamp_min(1e-30).log() - log_std)
         log_total = (log_squared + weight.log()[:, None]).logsumexp(0)
         log_mean = torch.logaddexp(log_total, torch.zeros_like(log_total)) - torch.log1p(weight.sum())
         self.offset.sub_(log_mean)
+        return self.combine(*parts, log_density)
 
     @torch.no_grad()
     def start(self, z: Tensor, y: Tensor, weight: Tensor) -> None:

@@ -372,20 +372,23 @@ class _Rows(NamedTuple):
         """The same with each feature's values side by side in memory."""
         return self._replace(features=self.features._replace(z=self.features.z.T.contiguous().T))
 
-    def loss(self, head: Head) -> Tensor:
-        """Mean negative log-likelihood, in nats."""
-        return mean_loss(head(self.features.z, self.log_density), self.features)
-
 
 def _second_order(head: Head, rows: _Rows) -> Iterator[None]:
     optimizer = torch.optim.LBFGS(
         head.parameters(), max_iter=5, history_size=20, line_search_fn="strong_wolfe", tolerance_grad=1e-6
     )
+    seen: Tensor | None = None
+    loss = torch.tensor(math.inf)
 
     def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = mean_loss(head.of_columns(rows.features.z.T, rows.log_density), rows.features)
-        loss.backward()
+        nonlocal seen, loss
+        here = nn.utils.parameters_to_vector(head.parameters()).detach()
+        # A round begins where the last one ended: the loss is known, and the gradient still there.
+        if seen is None or not torch.equal(here, seen):
+            optimizer.zero_grad()
+            loss = mean_loss(head.of_columns(rows.features.z.T, rows.log_density), rows.features)
+            loss.backward()
+            seen = here
         return loss
 
     while True:
@@ -398,8 +401,8 @@ def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
     """A copy of the head with its bounds and offset set, and its held-out loss (infinite if it is not a number)."""
     head = copy.deepcopy(head)
     head.bound(rows.features.z, rows.features.weight)
-    head.calibrate(held.features.z, held.features.y, held.log_density, held.features.weight)
-    loss = held.loss(head).item()
+    moments = head.calibrate(held.features.z, held.features.y, held.log_density, held.features.weight)
+    loss = mean_loss(moments, held.features).item()
     return head, loss if math.isfinite(loss) else math.inf
 
 

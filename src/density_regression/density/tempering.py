@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal, Self
 import torch
 from torch import Tensor
 
-from density_regression._numeric import FittedModule, weighted_quantile
+from density_regression._numeric import FittedModule, weighted_quantiles
 
 __all__ = ["TYPICAL_REACH", "ExactTempering", "RescaledTempering", "RobustTempering", "Tempering"]
 
@@ -35,7 +35,8 @@ class Tempering(FittedModule, ABC):
     @torch.no_grad()
     def fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None = None) -> Self:
         """Learn levels from log-densities of training rows (n,) and of held-out rows (m,)."""
-        self._store(reference=weighted_quantile(held_out, 0.5, held_out_weight))
+        (reference,) = weighted_quantiles(held_out, [0.5], held_out_weight)
+        self._store(reference=reference)
         self._fit(train, held_out, held_out_weight)
         return self
 
@@ -144,7 +145,7 @@ class RobustTempering(Tempering):
         self.register_buffer("learnt_reach", torch.tensor(TYPICAL_REACH if reach == "auto" else float(reach)))
 
     def _fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None) -> None:
-        low = weighted_quantile(held_out, self.LOW, held_out_weight)
+        (low,) = weighted_quantiles(held_out, [self.LOW], held_out_weight)
         # Where held-out rows are nothing like the others, of which there may be two, log-densities are mostly rounding.
         rounding = self.ROUNDINGS * torch.finfo(torch.float32).eps * self.reference.abs()
         self._store(spread=(self.reference - low).clamp_min(self.LEAST_SPREAD).maximum(rounding))
