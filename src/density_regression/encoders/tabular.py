@@ -14,7 +14,7 @@ __all__ = ["MLP", "ResidualMLP", "WithInputs", "beside", "feature_width"]
 
 
 class MLP(nn.Sequential):
-    """Fully connected layers, each followed by a ReLU; the last one's output is z.
+    """Fully connected layers, each followed by a ReLU, which writes over the layer's output; the last one's is z.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class MLP(nn.Sequential):
         _check_widths(hidden)
         layers: list[nn.Module] = []
         for before, after in zip((inputs, *hidden), hidden, strict=False):
-            layers += [nn.Linear(before, after), nn.ReLU()]
+            layers += [nn.Linear(before, after), nn.ReLU(inplace=True)]
         super().__init__(*layers)
 
 
