@@ -106,8 +106,8 @@ def convolutions(path: Path, rounds: int) -> dict[str, Any]:
 
 
 def beside(ours: DensityRegressor, settings: dict[str, Any], X: np.ndarray, y: np.ndarray) -> list[DeepRegressor]:
-    """A Gaussian network, ours, and an ensemble of five."""
-    return [GaussianRegressor(**settings).fit(X, y), ours, DeepEnsembleRegressor(**settings).fit(X, y)]
+    """A Gaussian network, ours, ours once more, and an ensemble of five."""
+    return [GaussianRegressor(**settings).fit(X, y), ours, ours, DeepEnsembleRegressor(**settings).fit(X, y)]
 
 
 def in_sessions(model: DeepRegressor, path: Path, *, int8: bool = False) -> list[onnxruntime.InferenceSession]:
@@ -120,11 +120,8 @@ def in_sessions(model: DeepRegressor, path: Path, *, int8: bool = False) -> list
 
 def compared(sessions: list[list[onnxruntime.InferenceSession]], x: np.ndarray, rounds: int) -> dict[str, float]:
     """Times of a Gaussian network, ours and an ensemble, medians over their sessions, and their ratios."""
-    turns = [
-        (session, names)
-        for plain, ours, ensemble in zip(*sessions, strict=True)
-        for session, names in ((plain, None), (ours, None), (ours, ["mean", "std"]), (ensemble, None))
-    ]
+    wanted = (None, None, ["mean", "std"], None)
+    turns = [turn for each in zip(*sessions, strict=True) for turn in zip(each, wanted, strict=True)]
     calls = [lambda session=session, names=names: session.run(names, {"X": x}) for session, names in turns]
     block = max(200 // len(x), 2)
     seconds = sum(by_turns(calls, 1)) * (block + 1)
