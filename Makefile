@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint format bench docs clean
+.PHONY: help install demo test coverage lint format bench docs clean
 
 help: ## list these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 10
@@ -27,8 +27,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## the cubic toy: prints a table, writes a figure to demo/
 	$(BIN)/density-regression demo --out demo
 
-test: install lint ## lint, then the tests with coverage, in two processes
-	$(BIN)/pytest -n 2 --dist worksteal --durations=15 --cov --cov-report=term
+test: install lint ## lint, then the tests, in two processes
+	$(BIN)/pytest -n 2 --dist worksteal --durations=15
+
+coverage: install ## the tests a quarter slower, and the lines that they do not reach
+	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: install ## style, format, types and the order of the layers
 	$(BIN)/ruff check .
