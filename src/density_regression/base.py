@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from density_regression.saving import to_json
 from density_regression.tables import Floats, OwnUnits, Scaling, Table, refuse_non_numbers, split_rows
 
 __all__ = [
+    "MODERATE",
     "About",
     "Decomposition",
     "DeepRegressor",
@@ -44,6 +45,10 @@ __all__ = [
 ]
 
 
+MODERATE: Final = 50
+"""Most columns of a table for which the usual learning rates, and inputs beside the features, are meant."""
+
+
 class Settings(TypedDict, total=False):
     """The parameters that all regressors share, as `DeepRegressor` describes them."""
 
@@ -51,7 +56,7 @@ class Settings(TypedDict, total=False):
     hidden: tuple[int, ...]
     epochs: int
     batch_size: int | Literal["auto"]
-    learning_rate: float
+    learning_rate: float | Literal["auto"]
     weight_decay: float
     patience: int | None
     validation_fraction: float
@@ -129,8 +134,10 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         Most passes over the data for the network.
     batch_size : int or "auto"
         Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 16 and at most 1,024.
-    learning_rate : float
-        Of AdamW; falls to zero along a cosine.
+    learning_rate : float or "auto"
+        Of AdamW; falls to zero along a cosine. "auto" takes the method's usual rate, `usual_rate`, for an encoder of
+        one's own and for tables of up to 50 columns. For wider ones it is lower in proportion: AdamW moves every
+        weight by about the rate, so the first layer's outputs move by the rate times the number of columns.
     weight_decay : float
         Of AdamW.
     patience : int or None
@@ -156,6 +163,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
     """
 
     about: ClassVar[About]
+    usual_rate: ClassVar[float] = 1e-2
     model_: Predictor
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -163,7 +171,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         "hidden": ["array-like"],
         "epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "patience": [Interval(Integral, 1, None, closed="left"), None],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
@@ -184,7 +192,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         hidden: tuple[int, ...] = (100, 100),
         epochs: int = 400,
         batch_size: int | Literal["auto"] = "auto",
-        learning_rate: float = 1e-2,
+        learning_rate: float | Literal["auto"] = "auto",
         weight_decay: float = 0.1,
         patience: int | None = 50,
         validation_fraction: float = 0.15,
@@ -374,10 +382,11 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
     def _learn(self, held_out: Table) -> None:
         """Learn what the module does not hold, once it is trained."""
 
-    def _options(self, seed: int) -> TrainingOptions:
+    def _options(self, seed: int, columns: int) -> TrainingOptions:
+        rate = self._usual_rate(columns) if self.learning_rate == "auto" else float(self.learning_rate)
         return TrainingOptions(
             epochs=self.epochs,
-            learning_rate=self.learning_rate,
+            learning_rate=rate,
             weight_decay=self.weight_decay,
             patience=self.patience,
             device=self.device,
@@ -385,6 +394,10 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
             compile=self.compile,
             seed=seed,
         )
+
+    def _usual_rate(self, columns: int) -> float:
+        """The learning rate that suits a table of so many columns."""
+        return self.usual_rate * (min(1.0, MODERATE / columns) if self.encoder is None else 1.0)
 
     def _batch_size(self, rows: int) -> int:
         return min(max(rows // 32, 16), 1024) if self.batch_size == "auto" else self.batch_size

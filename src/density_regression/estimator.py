@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from density_regression import density as densities
-from density_regression.base import About, Decomposition, DeepRegressor, Run, Settings
+from density_regression.base import MODERATE, About, Decomposition, DeepRegressor, Run, Settings
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
 from density_regression.encoders import WithInputs, feature_width
 from density_regression.head import HEADS
@@ -67,9 +67,11 @@ class DensityRegressor(DeepRegressor):
     average : float
         Epochs over which a running mean of the network's weights reaches; it makes the mean nearly as accurate as an
         ensemble's. 0 for none.
-    with_inputs : bool
+    with_inputs : bool, "density" or "auto"
         Whether the features of the plain network have its inputs beside them, so that the density sees also what the
-        network did not need. An encoder of one's own is taken as it is.
+        network did not need: True for density and head, which then has a linear part; "density" for the density
+        alone; False for neither. "auto" is True for up to 50 columns and "density" for more, where a linear part
+        would fit noise. An encoder of one's own is taken as it is.
     **settings
         What all regressors share (encoder, epochs, random_state and so on): see `DeepRegressor`. Held-out rows also
         serve for the density's levels and for the scale of the variance.
@@ -106,7 +108,7 @@ class DensityRegressor(DeepRegressor):
         "density": [StrOptions(set(DENSITIES)), Density, None],
         "tempering": [StrOptions(set(TEMPERINGS)), Tempering],
         "average": [Interval(Real, 0, None, closed="left")],
-        "with_inputs": ["boolean"],
+        "with_inputs": ["boolean", StrOptions({"density", "auto"})],
     }
 
     def __init__(
@@ -116,7 +118,7 @@ class DensityRegressor(DeepRegressor):
         density: str | Density | None = "mixture",
         tempering: str | Tempering = "robust",
         average: float = 5.0,
-        with_inputs: bool = True,
+        with_inputs: bool | Literal["density", "auto"] = "auto",
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(**settings)
@@ -186,28 +188,40 @@ class DensityRegressor(DeepRegressor):
         return Decomposition(self._in_units(aleatoric), epistemic.reshape(len(epistemic), *self.target_shape_))
 
     def _build(self, encoder: nn.Module, table: Table) -> DensityRegression:
+        features, targets = feature_width(encoder, table.x[:2]), table.y.shape[1]
+        read = features
+        if isinstance(encoder, WithInputs) and self._inputs_beside(table.x.shape[1]) == "density":
+            read = feature_width(encoder.encoder, table.x[:2])
         return DensityRegression(
             encoder,
-            features=feature_width(encoder, table.x[:2]),
-            targets=table.y.shape[1],
-            head=self.head,
+            features=features,
+            targets=targets,
+            head=HEADS[self.head](read, targets),
             density=copy.deepcopy(self.density),
             tempering=copy.deepcopy(self.tempering),
         )
 
     def _encoder(self, inputs: int) -> nn.Module:
         encoder = super()._encoder(inputs)
-        return WithInputs(encoder) if self.with_inputs and self.encoder is None else encoder
+        return WithInputs(encoder) if self._inputs_beside(inputs) else encoder
 
-    def _options(self, seed: int) -> TrainingOptions:
-        return replace(super()._options(seed), average=float(self.average))
+    def _inputs_beside(self, columns: int) -> bool | Literal["density"]:
+        """Whether inputs stand beside the features of so many columns: for density and head, or the density alone."""
+        if self.encoder is not None:
+            return False
+        if self.with_inputs == "auto":
+            return True if columns <= MODERATE else "density"
+        return self.with_inputs
+
+    def _options(self, seed: int, columns: int) -> TrainingOptions:
+        return replace(super()._options(seed, columns), average=float(self.average))
 
     def _train(self, model: DensityRegression, train: Table, held_out: Table, run: Run) -> TrainingReport:
         report = fit_density_regression(
             model,
             train.batches(self._batch_size(len(train.x)), torch.Generator().manual_seed(run.seed)),
             held_out.batches(CHUNK),
-            options=self._options(run.seed),
+            options=self._options(run.seed, train.x.shape[1]),
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=run.fingerprint,
             pretrained=run.pretrained,
@@ -232,7 +246,7 @@ class DensityRegressor(DeepRegressor):
             models,
             [train.batches(size, shuffle) for train, shuffle in zip(trains, shuffles, strict=True)],
             [held_out.batches(CHUNK) for held_out in held_outs],
-            options=self._options(runs[0].seed),
+            options=self._options(runs[0].seed, trains[0].x.shape[1]),
             seeds=[run.seed for run in runs],
             verbose=self.verbose,
         )
@@ -252,10 +266,10 @@ class DensityRegressor(DeepRegressor):
         if not can_learn_reach(models[0], len(train.x) + len(held_outs[0].x)):
             return
         start = time.perf_counter()
-        options = self._options(runs[0].seed)
+        options = self._options(runs[0].seed, train.x.shape[1])
         if self.encoder is None:
             # Few steps must do, whatever rate the network itself was given.
-            options = replace(options, learning_rate=max(options.learning_rate, 1e-2))
+            options = replace(options, learning_rate=max(options.learning_rate, self._usual_rate(train.x.shape[1])))
         learn_reach(
             models,
             trains,

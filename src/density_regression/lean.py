@@ -111,7 +111,10 @@ class Constants(NamedTuple):
         d, q, k = len(bounds), whitening.kept, head.targets
         center, low, high = numbers(whitening.center)[:d], numbers(head.s_low), numbers(head.s_high)
         directions = numbers(whitening.projection)[:d, :q]
-        location, s = np.split(numbers(head.linear.weight)[:, :d].T, [k], axis=1)
+        # Of features that the head does not read, its weights are none.
+        read = np.zeros((d, 2 * k))
+        read[: head.features] = numbers(head.linear.weight).T[:d]
+        location, s = np.split(read, [k], axis=1)
         location_bias, s_bias = np.split(numbers(head.linear.bias), [k])
         beta = 8.0 / np.clip(high - low, 1e-3, 8.0)
         factor, shift, log_norm = (numbers(part) for part in quadratics)

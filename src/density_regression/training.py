@@ -231,9 +231,10 @@ def refit_head(
 
     Full-batch L-BFGS on cached features. The round with the best held-out loss is kept, the start among them: what
     the head learnt in step 1 is good unless the held-out rows say otherwise. Its log-precision is then bounded, and
-    its offset fitted.
+    its offset fitted. With fewer rows than features there are no rounds: the likelihood has no maximum.
     """
     progress = progress or StepProgress(visible=False)
+    rounds = rounds if len(train.z) > model.head.features else 0
     progress.step("3/3 head", rounds)
     with torch.no_grad():
         rows = _Rows(train, model.tempered(train.z)).by_columns().double()

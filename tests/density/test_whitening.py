@@ -173,3 +173,30 @@ def test_weights_equal_repetitions() -> None:
 def test_bad_arguments_are_named(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         Whitening(**{name: value})
+
+
+@pytest.mark.parametrize("rows", [40, 700])
+@pytest.mark.parametrize("max_dims", [5, None])
+def test_many_features_have_the_principal_directions_of_their_covariance(rows: int, max_dims: int | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(rows, 600, generator=generator, dtype=torch.float64) * torch.linspace(4, 0.1, 600).double().exp()
+    weight = torch.rand(rows, generator=generator, dtype=torch.float64)
+    whitening = Whitening(0.99, max_dims).double().fit(z, weight)
+    share = weight / weight.sum()
+    centered = z - share @ z
+    _, spread, directions = torch.linalg.svd(centered * share.sqrt()[:, None], full_matrices=False)
+    kept = whitening.kept
+    assert kept == min(int((spread.square().cumsum(0) < 0.99 * spread.square().sum()).sum()) + 1, max_dims or 600)
+    torch.testing.assert_close(whitening.scales, spread[:kept])
+    torch.testing.assert_close(whitening(z)[0].abs(), (centered @ directions[:kept].T / spread[:kept]).abs())
+    left_over = (spread[kept:].square().sum()).clamp_min(Whitening.FLOOR * spread.square().sum()).sqrt()
+    torch.testing.assert_close(whitening.residual_scale, left_over)
+
+
+@pytest.mark.parametrize("z", [torch.ones(30, 700), torch.eye(2, 700).repeat(9, 1)])
+def test_many_features_that_hardly_move(z: torch.Tensor) -> None:
+    whitening = Whitening().fit(z)
+    there, _ = whitening(z)
+    assert there.isfinite().all()
+    assert whitening.dims <= 3
+    assert (whitening(z + 1.0)[1] < whitening(z)[1]).all()

@@ -208,7 +208,7 @@ class BaselineRegressor(DeepRegressor):
             model,
             train.batches(self._batch_size(len(train.x)), self._shuffles(run.seed)),
             held_out.batches(CHUNK),
-            options=self._options(run.seed),
+            options=self._options(run.seed, train.x.shape[1]),
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=run.fingerprint,
             verbose=self.verbose,
@@ -227,7 +227,7 @@ class BaselineRegressor(DeepRegressor):
             models,
             [train.batches(size, self._shuffles(run.seed)) for train, run in zip(trains, runs, strict=True)],
             [held_out.batches(CHUNK) for held_out in held_outs],
-            options=self._options(runs[0].seed),
+            options=self._options(runs[0].seed, trains[0].x.shape[1]),
             draws=draws,
             verbose=self.verbose,
         )

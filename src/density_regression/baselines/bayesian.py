@@ -266,10 +266,10 @@ class BayesianRegressor(SampledRegressor):
         more accurate among the training data, larger ones less sure away from them.
     n_samples : int
         Networks, and forward passes, for a prediction.
-    learning_rate, weight_decay : float
-        See `DeepRegressor`. Slower than elsewhere, because of the noise; and no decay, which would be a second prior.
+    weight_decay : float
+        Of AdamW. None by default: it would be a second prior.
     **settings
-        See `DeepRegressor`.
+        See `DeepRegressor`. The usual learning rate is lower than elsewhere, because of the noise.
 
     Examples
     --------
@@ -282,6 +282,7 @@ class BayesianRegressor(SampledRegressor):
     """
 
     about = About("MFVI-BNN", "Blundell et al., 2015; Wen et al., 2018", passes=50, needs_prior=True)
+    usual_rate = 2e-3
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SampledRegressor._parameter_constraints,
@@ -305,11 +306,10 @@ class BayesianRegressor(SampledRegressor):
         gradient: Gradient = "local",
         initial_std: float = INITIAL_STD,
         n_samples: int = 50,
-        learning_rate: float = 2e-3,
         weight_decay: float = 0.0,
         **settings: Unpack[Settings],
     ) -> None:
-        super().__init__(learning_rate=learning_rate, weight_decay=weight_decay, **settings)
+        super().__init__(weight_decay=weight_decay, **settings)
         self.prior = prior
         self.prior_std = prior_std
         self.narrow_std = narrow_std

@@ -286,13 +286,12 @@ class DUERegressor(SpectralRegressor):
         Widths of the residual network. One more than elsewhere, since the first of its layers is linear.
     epochs, patience : int
         Fewer than elsewhere: a step takes about three times as long as the Gaussian network's.
-    learning_rate : float
-        Of AdamW; lower than elsewhere, lest features leave their inducing points behind.
     weight_decay : float
         Of AdamW, for everything that is learnt, inducing points and variances too. None by default: the bound and
         the prior are in its place.
     **settings
-        See `DeepRegressor`; with `encoder=None` the network is a `ResidualMLP`.
+        See `DeepRegressor`; with `encoder=None` the network is a `ResidualMLP`. The usual learning rate is lower than
+        elsewhere, so that the inducing points can follow the features.
 
     Examples
     --------
@@ -306,6 +305,7 @@ class DUERegressor(SpectralRegressor):
     """
 
     about = About("DUE", "van Amersfoort et al., 2022", needs_prior=True)
+    usual_rate = 3e-3
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SpectralRegressor._parameter_constraints,
@@ -321,7 +321,6 @@ class DUERegressor(SpectralRegressor):
         spectral_bound: float = 0.95,
         hidden: tuple[int, ...] = (100, 100, 100),
         epochs: int = 200,
-        learning_rate: float = 3e-3,
         weight_decay: float = 0.0,
         patience: int | None = 30,
         **settings: Unpack[Settings],
@@ -330,7 +329,6 @@ class DUERegressor(SpectralRegressor):
             spectral_bound=spectral_bound,
             hidden=hidden,
             epochs=epochs,
-            learning_rate=learning_rate,
             weight_decay=weight_decay,
             patience=patience,
             **settings,

@@ -185,10 +185,8 @@ class NaturalPosteriorRegressor(StudentRegressor):
         How many rows the prior counts for, from 1e-3 to 1e6.
     entropy : float
         Weight of the entropy in the loss, from 0 to 1e6.
-    learning_rate : float
-        Of AdamW; lower than elsewhere, for the sake of the flow.
     **settings
-        See `DeepRegressor`.
+        See `DeepRegressor`. The usual learning rate is lower than elsewhere, for the sake of the flow.
 
     Examples
     --------
@@ -202,6 +200,7 @@ class NaturalPosteriorRegressor(StudentRegressor):
     """
 
     about = About("NatPN", "Charpentier et al., 2022", needs_prior=True)
+    usual_rate = 3e-3
     model_: NaturalPosteriorNetwork
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -214,7 +213,7 @@ class NaturalPosteriorRegressor(StudentRegressor):
         "flow": [StrOptions(set(FLOWS))],
     }
 
-    def __init__(  # type: ignore[misc]
+    def __init__(
         self,
         *,
         latent: int = 16,
@@ -223,10 +222,9 @@ class NaturalPosteriorRegressor(StudentRegressor):
         prior_scale: float = 10.0,
         prior_evidence: float = 1.0,
         entropy: float = 1e-5,
-        learning_rate: float = 3e-3,
         **settings: Unpack[Settings],
     ) -> None:
-        super().__init__(learning_rate=learning_rate, **settings)
+        super().__init__(**settings)
         self.latent = latent
         self.flow = flow
         self.layers = layers

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 
 import torch
+from scipy.linalg import eigh
 from torch import Tensor
 from torch.nn import functional as F
 
 from density_regression._numeric import LARGE, FittedModule, tame
 
 __all__ = ["Whitening"]
+
+DIRECT = 512
+"""Most features of which all principal directions are computed; that takes a time that grows with their cube."""
 
 FARTHEST = 1e36
 """Largest squared distance, that of a feature of size `LARGE` in units of a residual of 1e-6."""
@@ -88,21 +92,22 @@ class Whitening(FittedModule):
         # Features of any size: squares of the largest must not overflow, nor those of the smallest vanish.
         size = centered.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
         centered = centered / size
-        eigenvalues, vectors = torch.linalg.eigh((centered * weight[:, None]).T @ centered)
-        eigenvalues, vectors = eigenvalues.flip(0).clamp_min(0.0), vectors.flip(1)
-        total = eigenvalues.sum().clamp_min(1e-12)
+        eigenvalues, vectors, total = _principal(centered, weight, self.max_dims)
         # A tolerance of 1e-6 keeps out directions that exist by rounding alone, also when variance = 1.
         enough = (eigenvalues.cumsum(0) < (self.variance - 1e-6) * total).sum().item() + 1
         kept = min(int(enough), self.max_dims or len(eigenvalues), len(eigenvalues))
         # Along a direction in which no row moves, the width is that of float32's rounding; and no projection is so
         # steep that features of size LARGE overflow.
-        rounding = 1e-7 * torch.linalg.vector_norm(z.abs().amax(0)[:, None] * vectors, dim=0).clamp_min(1e-11)
+        sizes = z.abs().amax(0)[:, None]
+        rounding = 1e-7 * torch.linalg.vector_norm(sizes * vectors[:, :kept], dim=0).clamp_min(1e-11)
         scales = eigenvalues[:kept].clamp_min(1e-6 * total.item()).sqrt() * size
-        scales = scales.maximum(rounding[:kept])
-        residual = eigenvalues[kept:].sum().clamp_min(self.FLOOR * total.item()).sqrt() * size
-        residual = residual.maximum(torch.linalg.vector_norm(rounding[kept:]))
+        scales = scales.maximum(rounding)
         log_det = -scales.log().sum()
-        if kept < len(eigenvalues):
+        dropped = len(center) - kept
+        residual = (total - eigenvalues[:kept].sum()).clamp_min(self.FLOOR * total.item()).sqrt() * size
+        left_over = (1e-14 * sizes.square().sum() - rounding.square().sum()).clamp_min(1e-36 * dropped)
+        residual = residual.maximum(left_over.sqrt())
+        if dropped:
             log_det = log_det - residual.log() - 0.5 * math.log(2 * math.pi)
         # Narrow matrix products round by a row's place in its batch; with columns of zeros they do not.
         padding = -kept % 16
@@ -127,3 +132,28 @@ class Whitening(FittedModule):
         # What the kept directions do not explain, itself: as a difference of squares it would drown in rounding.
         left_over = torch.addmm(centered, padded, self.reconstruction, alpha=-1) / self.residual_scale
         return t, self.log_det - 0.5 * left_over.square().sum(-1).clamp_max(FARTHEST)
+
+
+def _principal(centered: Tensor, weight: Tensor, most: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Eigenvalues (r,) of the covariance of rows (n, D), largest first, their eigenvectors (D, r), and its trace.
+
+    Of more than `DIRECT` features only the `most` leading ones are computed, and where rows are fewer than features
+    from the products of rows, (n, n), which have the same eigenvalues.
+    """
+    if centered.shape[1] <= DIRECT:
+        eigenvalues, vectors = torch.linalg.eigh((centered * weight[:, None]).T @ centered)
+        eigenvalues, vectors = eigenvalues.flip(0).clamp_min(0.0), vectors.flip(1)
+        return eigenvalues, vectors, eigenvalues.sum().clamp_min(1e-12)
+    rows = centered * weight.sqrt()[:, None]
+    by_rows = len(rows) < rows.shape[1]
+    products = rows @ rows.T if by_rows else rows.T @ rows
+    size = len(products)
+    leading = (size - min(most or size, size), size - 1)
+    values, basis = eigh(products.cpu().numpy(), subset_by_index=leading)
+    eigenvalues, vectors = (torch.from_numpy(part.copy()).to(rows).flip(-1) for part in (values, basis))
+    eigenvalues = eigenvalues.clamp_min(0.0)
+    if by_rows:
+        # Directions in which no row moves are those of rounding, and of no length.
+        moving = max(int((eigenvalues > 1e-12 * eigenvalues[0]).sum()), 1)
+        eigenvalues, vectors = eigenvalues[:moving], F.normalize(rows.T @ vectors[:, :moving], dim=0)
+    return eigenvalues, vectors, products.trace().clamp_min(1e-12)
