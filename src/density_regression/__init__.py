@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from density_regression import baselines, datasets, metrics, plots
+    from density_regression.callbacks import Callback, CSVLogger
     from density_regression.density import (
         FlowDensity,
         GaussianDensity,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MLP",
+    "CSVLogger",
+    "Callback",
     "DensityRegression",
     "DensityRegressor",
     "FlowDensity",
@@ -49,7 +52,18 @@ __all__ = [
 __version__ = version("density-regression")
 
 _MODULES = ("baselines", "datasets", "metrics", "plots")
-_ROOMS = ("density", "encoders", "estimator", "head", "model", "persistence", "registry", "together", "training")
+_ROOMS = (
+    "callbacks",
+    "density",
+    "encoders",
+    "estimator",
+    "head",
+    "model",
+    "persistence",
+    "registry",
+    "together",
+    "training",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["StepProgress"]
 
@@ -52,3 +55,7 @@ class StepProgress:
     def advance(self, loss: float | None = None) -> None:
         """One part is done, and this is the loss now."""
         self._bar.update(self._task, advance=1, loss="" if loss is None else f"loss {loss:.4f}")
+
+    def epoch(self, train_loss: Tensor, held_out_loss: Tensor | None, running: Tensor) -> None:
+        """One epoch is over, with these mean losses, () or (M,) of M networks, of which some are still `running`."""
+        self.advance((train_loss if held_out_loss is None else held_out_loss).mean().item())

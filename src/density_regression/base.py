@@ -24,6 +24,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor, nn
 
+from density_regression.callbacks import Callback
 from density_regression.encoders import MLP
 from density_regression.export import ExportedEstimator
 from density_regression.loop import PRECISIONS, TrainingOptions, TrainingReport, own_draws, usual_torch
@@ -65,6 +66,7 @@ class Settings(TypedDict, total=False):
     compile: bool
     n_threads: int | None
     checkpoint_dir: str | os.PathLike[str] | None
+    callbacks: Sequence[Callback] | None
     verbose: bool
     random_state: Any
 
@@ -156,6 +158,9 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
     checkpoint_dir : path or None
         Keep the state after each step of training there (three of Density-Regression, one of its rivals); the same
         fit, interrupted and run again, goes on from the last one.
+    callbacks : list of Callback or None
+        Told the losses after each epoch, as `density_regression.Callback` describes; `CSVLogger` writes them to a file.
+        They are not saved with the model.
     verbose : bool
         Show a progress bar, if there is a terminal to show it on.
     random_state : int, RandomState or None
@@ -181,6 +186,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         # Far more than there are cores would end the process, and a saved model may ask for them.
         "n_threads": [Interval(Integral, 1, 1024, closed="both"), None],
         "checkpoint_dir": [str, os.PathLike, None],
+        "callbacks": [list, tuple, None],
         "verbose": ["boolean"],
         "random_state": ["random_state"],
     }
@@ -201,6 +207,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         compile: bool = False,
         n_threads: int | None = None,
         checkpoint_dir: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] | None = None,
         verbose: bool = True,
         random_state: Any = None,
     ) -> None:
@@ -217,6 +224,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         self.compile = compile
         self.n_threads = n_threads
         self.checkpoint_dir = checkpoint_dir
+        self.callbacks = callbacks
         self.verbose = verbose
         self.random_state = random_state
 

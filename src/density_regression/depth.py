@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from density_regression.callbacks import Callback
 from density_regression.datasets.depth import DepthFolder
 from density_regression.density import GaussianDensity, RobustTempering
 from density_regression.encoders import Patches, UNet, WithScene
@@ -153,6 +154,8 @@ class DepthRegressor:
         Seed of everything random.
     checkpoint_dir : path, optional
         Keep the state after each step there; a fit that was interrupted goes on from it.
+    callbacks : list of Callback, optional
+        Told the losses after each epoch, as `density_regression.Callback` describes.
     verbose : bool
         Show a progress bar, if there is a terminal to show it on.
 
@@ -163,7 +166,7 @@ class DepthRegressor:
     center_, scale_ : float
         Mean and standard deviation of the training depths, in metres.
     report_ : TrainingReport
-        Seconds of each step, and the held-out loss over epochs.
+        Seconds of each step, and the training and held-out losses over epochs.
     """
 
     def __init__(
@@ -186,6 +189,7 @@ class DepthRegressor:
         workers: int = 0,
         random_state: int = 0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] | None = None,
         verbose: bool = True,
     ) -> None:
         self.width = width
@@ -205,6 +209,7 @@ class DepthRegressor:
         self.workers = workers
         self.random_state = random_state
         self.checkpoint_dir = checkpoint_dir
+        self.callbacks = callbacks
         self.verbose = verbose
 
     model_: SceneRegression
@@ -235,6 +240,7 @@ class DepthRegressor:
                 options=self.options(),
                 checkpoint_dir=self.checkpoint_dir,
                 fingerprint="" if self.checkpoint_dir is None else f"{self._params()} {pairs.checksum()}",
+                callbacks=self.callbacks or (),
                 verbose=self.verbose,
             )
         model.eval()
@@ -344,7 +350,7 @@ class DepthRegressor:
 
     def _params(self) -> dict[str, Any]:
         """Settings that say what the model is, not where it was made."""
-        apart = ("device", "checkpoint_dir", "verbose", "workers", "compile", "precision")
+        apart = ("device", "checkpoint_dir", "callbacks", "verbose", "workers", "compile", "precision")
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters if name not in apart}
 
 

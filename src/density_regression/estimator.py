@@ -82,7 +82,7 @@ class DensityRegressor(DeepRegressor):
         The trained torch module, in scaled units. Predictions follow it if its weights are trained or loaded anew, not
         if whole parts of it are replaced.
     report_ : TrainingReport
-        Seconds of each step, and the held-out loss after each epoch.
+        Seconds of each step, and the training and held-out losses after each epoch.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : array of str
@@ -225,6 +225,7 @@ class DensityRegressor(DeepRegressor):
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=run.fingerprint,
             pretrained=run.pretrained,
+            callbacks=self.callbacks or (),
             verbose=self.verbose,
         )
         # Of an encoder that was trained elsewhere nobody knows what it has seen.

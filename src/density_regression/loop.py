@@ -110,16 +110,29 @@ class TrainingOptions:
 
 @dataclass
 class TrainingReport:
-    """What happened: seconds of each step (0 for one resumed or left out), and held-out NLL after each epoch."""
+    """Seconds of each training step, and losses of the network after each epoch.
+
+    Attributes
+    ----------
+    seconds : dict
+        Seconds of each step; 0 for one resumed from a checkpoint or left out.
+    history : list of float
+        Held-out loss after each epoch; that of the training rows where none are held out. Of an ensemble the mean.
+    train_history : list of float
+        Training loss of each epoch: mean over its batches, each before its step. Noise of training (dropout, say) and
+        penalties count in, and weights are not averaged, so it may lie above the held-out loss.
+    """
 
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("pretrain", "fit_density", "refit_head", "learn_reach"), 0.0)
     )
     history: list[float] = field(default_factory=list)
+    train_history: list[float] = field(default_factory=list)
 
     def shared(self, number: int) -> TrainingReport:
         """The part of one of `number` fits that were made together."""
-        return TrainingReport({step: seconds / number for step, seconds in self.seconds.items()}, list(self.history))
+        seconds = {step: seconds / number for step, seconds in self.seconds.items()}
+        return TrainingReport(seconds, list(self.history), list(self.train_history))
 
 
 def optimise(
@@ -225,9 +238,9 @@ def _optimise(
             raise ValueError("The batches have no rows, or were used up: they must come anew in each epoch.")
         with average.in_place():
             value = total / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
-            best.see(value, weights)
+            running = best.see(value, weights)
         history.append(value)
-        progress.advance(value.mean().item())
+        progress.epoch(total / _length(train), None if held_out is None else value, running)
         if best.waited_enough():
             break
     if options.epochs > 0:
@@ -307,9 +320,13 @@ class _Best:
         self._waited: Tensor = torch.tensor(0)
         self._state: dict[str, Tensor] = {}
 
-    def see(self, loss: Tensor, weights: nn.Module) -> None:
-        """Look at the `loss`, () or (M,), after an epoch; a member that has waited too long is seen no more."""
-        better = (loss < self._loss.to(loss)) & (self._waited.to(loss.device) < self._patience)
+    def see(self, loss: Tensor, weights: nn.Module) -> Tensor:
+        """Look at the `loss`, () or (M,), after an epoch; a member that has waited too long is seen no more.
+
+        Returns which were looked at.
+        """
+        running = self._waited.to(loss.device) < self._patience
+        better = (loss < self._loss.to(loss)) & running
         self._loss = torch.where(better, loss, self._loss.to(loss))
         self._waited = torch.where(better, 0, self._waited.to(loss.device) + 1)
         if better.all() or (better.any() and not self._state):
@@ -321,6 +338,7 @@ class _Best:
         elif better.any():
             for name, value in weights.state_dict().items():
                 self._state[name][better] = value[better]
+        return running
 
     def waited_enough(self) -> bool:
         return bool((self._waited >= self._patience).all())

@@ -92,8 +92,8 @@ class SavedEstimator(BaseEstimator):
                 "own_units": isinstance(self.x_scaling_, OwnUnits),
             },
             "seconds": self.report_.seconds,
-            # An epoch may end in overflow and the next ones be good; JSON has no number for that.
-            "history": [value if math.isfinite(value) else None for value in self.report_.history],
+            "history": _losses_to_json(self.report_.history),
+            "train_history": _losses_to_json(self.report_.train_history),
         }
         write_model(folder, config, {**self.model_.state_dict(), **self._extra_tensors()})
 
@@ -114,8 +114,12 @@ class SavedEstimator(BaseEstimator):
         """Take back what `_extra_tensors` gave, removing it from `tensors`."""
 
     def _json_params(self) -> dict[str, Any]:
-        """Hyper-parameters as JSON: objects by class and configuration, what has no such form as null."""
-        return {name: to_json(value) for name, value in self.get_params(deep=False).items()}
+        """Hyper-parameters as JSON: objects by class and configuration, what has no such form as null.
+
+        Callbacks are left out: they look on, and say nothing of the model.
+        """
+        params = self.get_params(deep=False).items()
+        return {name: to_json(value) for name, value in params if name != "callbacks"}
 
     @classmethod
     def _from_saved(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoder: nn.Module | None) -> Self:
@@ -164,7 +168,9 @@ class SavedEstimator(BaseEstimator):
             raise InvalidModelError("The saved model does not predict finite numbers.")
         self.report_ = TrainingReport(
             {str(step): float(seconds) for step, seconds in config["seconds"].items()},
-            [math.nan if value is None else float(value) for value in config["history"]],
+            _losses_from_json(config["history"]),
+            # Models of earlier versions have none.
+            _losses_from_json(config.get("train_history", [])),
         )
         return self
 
@@ -172,6 +178,15 @@ class SavedEstimator(BaseEstimator):
     def _from_json(cls, value: Any) -> Any:
         """Undo `to_json` for one hyper-parameter."""
         return tuple(value) if isinstance(value, list) else value
+
+
+def _losses_to_json(losses: list[float]) -> list[float | None]:
+    """Losses as JSON, which has no number for those of epochs that ended in overflow."""
+    return [loss if math.isfinite(loss) else None for loss in losses]
+
+
+def _losses_from_json(losses: list[float | None]) -> list[float]:
+    return [math.nan if loss is None else float(loss) for loss in losses]
 
 
 def to_json(value: Any) -> Any:

@@ -33,8 +33,8 @@ def fit_together(
     regressors : sequence of DeepRegressor
         Of one class, with the same settings but for `random_state`.
     tables : sequence of (X, y)
-        What to fit each to. Tables of unequal length, networks that cannot be stacked, and checkpoints are possible,
-        but then one is fitted after another.
+        What to fit each to. Tables of unequal length, networks that cannot be stacked, checkpoints and callbacks are
+        possible, but then one is fitted after another.
     held_outs : sequence of (X, y) or None, optional
         Rows to hold out, for each.
 
@@ -86,7 +86,9 @@ def _fit_as_one(
 ) -> bool:
     # A generator gives other numbers when it is asked again, as it would be if this came to nothing.
     generators = any(isinstance(regressor.random_state, np.random.RandomState) for regressor in regressors)
-    if len(regressors) < 2 or generators or regressors[0].checkpoint_dir is not None:
+    # Each is to tell its own callbacks of its own losses.
+    watched = any(regressor.callbacks for regressor in regressors)
+    if len(regressors) < 2 or generators or watched or regressors[0].checkpoint_dir is not None:
         return False
     with own_draws(), usual_torch(), ExitStack() as stack:
         together = list(zip(regressors, tables, held_outs, strict=True))

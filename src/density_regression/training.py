@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from density_regression._numeric import tame
 from density_regression._progress import StepProgress
 from density_regression.batches import Batches, TensorBatches, on_device, rewind
+from density_regression.callbacks import Callback, Monitor
 from density_regression.density import Density, Tempering
 from density_regression.encoders import WithScene
 from density_regression.head import Head, Moments, gaussian_losses
@@ -70,6 +71,7 @@ def fit_density_regression(
     checkpoint_dir: str | os.PathLike[str] | None = None,
     fingerprint: str = "",
     pretrained: bool = False,
+    callbacks: Iterable[Callback] = (),
     verbose: bool = True,
 ) -> TrainingReport:
     """Train a model by the three steps of `alg:algorithm`.
@@ -99,15 +101,18 @@ def fit_density_regression(
         Whatever else tells this fit from others; checkpoints with another one are ignored.
     pretrained : bool
         Skip step 1: the encoder is trained already. The head starts from a ridge regression on its features.
+    callbacks : iterable of Callback
+        Told the losses after each epoch of step 1 and each round of step 3.
     verbose : bool
         Show a progress bar, if there is a terminal to show it on.
 
     Returns
     -------
     TrainingReport
-        Seconds of each step, and the held-out loss over epochs.
+        Seconds of each step, and the training and held-out losses over epochs.
     """
     options = options or TrainingOptions()
+    progress = Monitor(verbose, callbacks, "pretrain")
     if checkpoint_dir is not None:
         _check_keepable(model)
         fingerprint = f"{fingerprint} {_fit_of(model, options, pretrained)}"
@@ -119,10 +124,11 @@ def fit_density_regression(
     if state:
         model.load_state_dict(state)
         model.eval()
-    with StepProgress(verbose) as progress:
+    with progress:
         with timed(report, "pretrain"):
             if done < 1 and not pretrained:
                 report.history = pretrain(model, train, held_out, options, progress)
+                (report.train_history,) = progress.train_histories()
                 checkpoints.save(1, model.state_dict())
         if done == 3:
             return report
@@ -162,7 +168,7 @@ def fit_density_regressions_together(
     Each ends as it would by `fit_density_regression`, but for rounding.
     """
     report = TrainingReport()
-    with StepProgress(verbose) as progress, timed(report, "pretrain"):
+    with Monitor(verbose) as progress, timed(report, "pretrain"):
         for model in models:
             model.to(find_device(options.device))
             model.head.release()
@@ -182,7 +188,9 @@ def fit_density_regressions_together(
             fit_density(model, features, None if _same_rows(own, held) else held_features, seed=seed)
         with timed(report, "refit_head"):
             refit_head(model, features, held_features, rounds=REFIT_ROUNDS * refit)
-    return [TrainingReport(report.shared(len(models)).seconds, own) for own in losses]
+    seconds = report.shared(len(models)).seconds
+    both = zip(losses, progress.train_histories(), strict=True)
+    return [TrainingReport(dict(seconds), own, train[: len(own)]) for own, train in both]
 
 
 def pretrain(
@@ -245,9 +253,11 @@ def refit_head(
         head.offset.fill_(-(rows.features.weight @ rows.log_density) / rows.features.weight.sum())
     best, best_loss = _finished(head, rows, held)
     waited = 0
-    for _ in islice(_second_order(head, rows), rounds):
+    for number, _ in enumerate(islice(_second_order(head, rows), rounds), start=1):
         candidate, loss = _finished(head, rows, held)
         progress.advance(loss)
+        if isinstance(progress, Monitor) and progress.callbacks:
+            progress.tell("refit_head", number, _loss_on(rows, candidate), None if held_out is train else loss)
         if loss < best_loss:
             best, best_loss, waited = candidate, loss, 0
         else:
@@ -405,6 +415,11 @@ def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
     moments = head.calibrate(held.features.z, held.features.y, held.log_density, held.features.weight)
     loss = mean_loss(moments, held.features).item()
     return head, loss if math.isfinite(loss) else math.inf
+
+
+@torch.no_grad()
+def _loss_on(rows: _Rows, head: Head) -> float:
+    return mean_loss(head(rows.features.z, rows.log_density), rows.features).item()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from density_regression._progress import StepProgress
 from density_regression.base import DeepRegressor, Run
 from density_regression.batches import Batches, TensorBatches
+from density_regression.callbacks import Callback, Monitor
 from density_regression.encoders import feature_width
 from density_regression.loop import TrainingOptions, TrainingReport, find_device, optimise, optimise_each, timed
 from density_regression.network import Network, Predictor, weighted_mean
@@ -92,6 +93,7 @@ def fit_baseline(
     options: TrainingOptions | None = None,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     fingerprint: str = "",
+    callbacks: Iterable[Callback] = (),
     verbose: bool = True,
 ) -> TrainingReport:
     """Train a rival; batches and options are those of `fit_density_regression`.
@@ -110,15 +112,18 @@ def fit_baseline(
         Keep the trained state there; the same fit run again takes it up. One folder for one fit.
     fingerprint : str
         Whatever else tells this fit from others; a checkpoint with another one is ignored.
+    callbacks : iterable of Callback
+        Told the losses after each epoch.
     verbose : bool
         Show a progress bar, if there is a terminal to show it on.
 
     Returns
     -------
     TrainingReport
-        Seconds, and the held-out loss over epochs.
+        Seconds, and the training and held-out losses over epochs.
     """
     options = options or TrainingOptions()
+    progress = Monitor(verbose, callbacks, "train")
     fit_of = f"{fingerprint} {model} {_settings(model)} {replace(options, device='')}"
     checkpoints = Checkpoints(checkpoint_dir, fit_of)
     report = TrainingReport({"train": 0.0})
@@ -128,9 +133,10 @@ def fit_baseline(
         model.load_state_dict(state)
         model.eval()
         return report
-    with StepProgress(verbose) as progress, timed(report, "train"):
+    with progress, timed(report, "train"):
         model.begin(train)
         report.history = model.fit(train, held_out, options, progress)
+        report.train_history = mean_history(progress.train_histories())
         model.eval()
         model.finish(train, train if held_out is None else held_out)
         checkpoints.save(1, model.state_dict())
@@ -152,7 +158,7 @@ def fit_baselines_together(
     torch's generator in the state that `draws` has for it.
     """
     report = TrainingReport({"train": 0.0})
-    with StepProgress(verbose) as progress, timed(report, "train"):
+    with Monitor(verbose) as progress, timed(report, "train"):
         for model, train, draw in zip(models, trains, draws, strict=True):
             torch.set_rng_state(draw)
             model.to(find_device(options.device))
@@ -168,13 +174,17 @@ def fit_baselines_together(
         for model, own, held in zip(models, trains, held_outs, strict=True):
             model.eval()
             model.finish(own, held)
-    members = [losses[i : i + parts] for i in range(0, len(losses), parts)]
-    return [TrainingReport(report.shared(len(models)).seconds, mean_history(own)) for own in members]
+    train_losses = [train[: len(own)] for own, train in zip(losses, progress.train_histories(), strict=True)]
+    seconds = report.shared(len(models)).seconds
+    members = [slice(i, i + parts) for i in range(0, len(losses), parts)]
+    return [
+        TrainingReport(dict(seconds), mean_history(losses[own]), mean_history(train_losses[own])) for own in members
+    ]
 
 
 def mean_history(histories: Sequence[list[float]]) -> list[float]:
     """Mean over members after each epoch; one that stopped early stays where it was."""
-    epochs = max(len(history) for history in histories)
+    epochs = max((len(history) for history in histories), default=0)
     padded = [history + history[-1:] * (epochs - len(history)) for history in histories]
     return [sum(losses) / len(losses) for losses in zip(*padded, strict=True)]
 
@@ -211,6 +221,7 @@ class BaselineRegressor(DeepRegressor):
             options=self._options(run.seed, train.x.shape[1]),
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=run.fingerprint,
+            callbacks=self.callbacks or (),
             verbose=self.verbose,
         )
 

@@ -17,6 +17,7 @@ from density_regression.baselines.base import Objective, mean_history
 from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll, split_moments
 from density_regression.baselines.sampled import Sampled, SampledRegressor
 from density_regression.batches import Batches, TensorBatches
+from density_regression.callbacks import Monitor
 from density_regression.encoders import feature_width
 from density_regression.head import Moments
 from density_regression.loop import TrainingOptions, optimise, optimise_each
@@ -110,6 +111,8 @@ class EnsembleNetwork(Sampled):
         for i, member in enumerate(self.networks):
             own = train.alone(i) if isinstance(train, TensorBatches) else train
             name = f"member {i + 1}/{len(self.members)}"
+            if isinstance(progress, Monitor):
+                progress.name = f"member {i + 1}"
             histories.append(optimise(Objective(member), own, held_out, options, progress, name=name))
         return mean_history(histories)
 
