@@ -9,6 +9,7 @@ __all__ = [
     "error_against_std",
     "error_histogram",
     "fan",
+    "learning_curve",
     "ordered_intervals",
     "parity",
     "plot_depth_panel",
@@ -22,5 +23,6 @@ from density_regression.plots.depth import DepthRow, depth_panels, plot_depth_pa
 from density_regression.plots.errors import error_against_std, parity
 from density_regression.plots.histograms import error_histogram, sharpness_histogram
 from density_regression.plots.intervals import ordered_intervals
+from density_regression.plots.learning import learning_curve
 from density_regression.plots.ranks import critical_difference
 from density_regression.plots.series import fan
