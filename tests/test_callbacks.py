@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -141,7 +143,7 @@ def test_members_that_stopped_early_stay_where_they_were() -> None:
     reg = DeepEnsembleRegressor(**settings, n_members=3, callbacks=[recorder]).fit(X, y)
     assert [call[3] for call in recorder.calls] == pytest.approx(reg.report_.history, rel=1e-6)
     assert [call[2] for call in recorder.calls] == pytest.approx(reg.report_.train_history, rel=1e-6)
-    # The first member is the network that is fitted alone: it ends with the loss that it stopped at.
+    # The first member is the network that is fitted alone, and stopped before the others.
     alone = GaussianRegressor(**settings).fit(X, y).report_
     assert len(alone.history) < len(reg.report_.history) < 30
 
@@ -254,6 +256,19 @@ def test_csv_of_a_fit_and_of_the_next(tmp_path: Path) -> None:
     assert rows[2]["step"] == "refit_head"
     reg.set_params(epochs=1).fit(X, y)
     assert [row["epoch"] for row in rows_of(path) if row["step"] == "pretrain"] == ["1"]
+
+
+def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(DeepRegressor.__init__.__kwdefaults__, "epochs", 2)
+    page = (Path(__file__).parents[1] / "docs" / "index.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n([^`]*class Printer.*?)```", page, flags=re.DOTALL)
+    names = {"X": X, "y": y, "DensityRegressor": DensityRegressor}
+    exec(compile(block, "index.md", "exec"), names)
+    assert capsys.readouterr().out.startswith("pretrain 1: ")
+    assert names["ax"].get_legend_handles_labels()[1][:2] == ["training loss", "held-out loss"]
+    assert [row["epoch"] for row in rows_of(tmp_path / "losses.csv")][:2] == ["1", "2"]
+    plt.close(names["figure"])
 
 
 def test_csv_is_written_as_it_goes(tmp_path: Path) -> None:

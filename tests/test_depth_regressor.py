@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from density_regression import DensityRegressor, InvalidModelError, training
+from density_regression import CSVLogger, DensityRegressor, InvalidModelError, training
 from density_regression import load as load_estimator
 from density_regression.datasets.depth import DepthFolder, make_scenes
 from density_regression.depth import DepthBatches, DepthMaps, DepthRegressor
@@ -92,6 +92,15 @@ def test_scaling_is_that_of_the_training_images_in_metres(fitted: DepthRegressor
     assert fitted.scale_ == pytest.approx(depths.std(), rel=0.1)
     assert set(fitted.report_.seconds) >= {"pretrain", "fit_density", "refit_head"}
     assert len(fitted.report_.history) == 12
+
+
+def test_callbacks_are_told_of_each_epoch_and_not_saved(few: Path, tmp_path: Path) -> None:
+    reg = regressor(callbacks=[CSVLogger(tmp_path / "losses.csv")]).fit(few)
+    lines = (tmp_path / "losses.csv").read_text().splitlines()
+    losses = zip(reg.report_.train_history, reg.report_.history, strict=True)
+    assert lines[1:3] == [f"pretrain,{i},{train},{held_out}" for i, (train, held_out) in enumerate(losses, start=1)]
+    reg.save(tmp_path / "model")
+    assert DepthRegressor.load(tmp_path / "model").callbacks is None
 
 
 def test_streets_are_unknown(fitted: DepthRegressor, scenes: Scenes) -> None:

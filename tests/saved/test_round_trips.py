@@ -22,7 +22,7 @@ from density_regression import (
 )
 from density_regression.density import RescaledTempering, RobustTempering
 from density_regression.persistence import read_model, write_model
-from saved.helpers import Net, X, assert_same, fitted, inert, y
+from saved.helpers import Net, X, assert_same, fitted, forge, inert, y
 
 # -- round trips ------------------------------------------------------------------------------------------------------
 
@@ -143,6 +143,14 @@ def test_a_history_with_an_overflow_is_saved(tmp_path: Path) -> None:
     history = load(tmp_path).report_.history
     assert np.isnan(history[:2]).all()
     assert history[2] == 1.5
+
+
+def test_models_of_earlier_versions_have_no_training_losses(folder: Path, regressor: DensityRegressor) -> None:
+    assert load(folder).report_.train_history == regressor.report_.train_history != []
+    forge(folder, lambda config: config.pop("train_history"))
+    loaded = load(folder)
+    assert loaded.report_.train_history == []
+    assert loaded.report_.history == regressor.report_.history
 
 
 def test_saving_needs_a_fitted_model(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Scores of forecasts: plain functions of (y_true, mean, std) on NumPy arrays, and `accumulate` for batches."""
 
+from typing import TYPE_CHECKING, Any
+
 from density_regression.metrics.calibration import (
     calibration_curve,
     calibration_error,
@@ -13,6 +15,9 @@ from density_regression.metrics.ranking import auroc, ause, sparsification_curve
 from density_regression.metrics.scores import crps, interval_score, nll, nll_own
 from density_regression.metrics.width import interval_width, sharpness
 
+if TYPE_CHECKING:
+    from density_regression.metrics.scorers import make_scorer, register_scorers
+
 __all__ = [
     "auroc",
     "ause",
@@ -25,12 +30,23 @@ __all__ = [
     "interval_width",
     "mace",
     "mae",
+    "make_scorer",
     "miscalibration_area",
     "nll",
     "nll_own",
     "r2",
+    "register_scorers",
     "rmse",
     "sharpness",
     "sparsification_curve",
     "spearman",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Late, on first use: they need scikit-learn, which the metrics themselves do not.
+    if name in ("make_scorer", "register_scorers"):
+        from density_regression.metrics import scorers
+
+        return getattr(scorers, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ __all__ = [
     "root_mean_square",
     "standardised",
     "unit_of",
+    "weighted_mean",
 ]
 
 from numbers import Integral
@@ -96,6 +97,23 @@ def root_mean_square(values: FloatArray) -> float:
     # Divided by the largest first: squares leave float64's range long before the values do.
     with np.errstate(under="ignore"):
         return scale * float(np.sqrt(np.mean((values / scale) ** 2)))
+
+
+def weighted_mean(values: FloatArray, sample_weight: ArrayLike | None) -> float:
+    """Mean over all entries of values (n,) or (n, k), by the weights (n,) of rows if there are any."""
+    if sample_weight is None:
+        return float(np.mean(values))
+    weight = floats("sample_weight", sample_weight)
+    if weight.shape != values.shape[:1]:
+        raise ValueError(f"sample_weight must have shape ({len(values)},), one for each row, got {weight.shape}.")
+    if weight.min() < 0 or weight.max() == 0:
+        raise ValueError(
+            f"sample_weight must not be negative, and not 0 everywhere, got {weight.min():g} to {weight.max():g}."
+        )
+    # Rows without weight are left out, as theirs may be infinite; by the largest first, as a sum of weights may be.
+    counted = weight > 0
+    rows = values.reshape(len(values), -1).mean(1)[counted]
+    return float(np.average(rows, weights=weight[counted] / weight.max()))
 
 
 def mean_over_ties(key: FloatArray, values: FloatArray) -> FloatArray:

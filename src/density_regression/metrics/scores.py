@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from scipy.special import erf
 from torch.distributions import Distribution
 
-from density_regression.metrics._arrays import deviations_at, floats, residual_and_std
+from density_regression.metrics._arrays import deviations_at, floats, residual_and_std, weighted_mean
 
 
-def nll(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
+def nll(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     r"""Mean negative log-likelihood, :math:`\log\sigma + \tfrac12 z^2 + \tfrac12\log 2\pi`, in nats.
 
     Parameters
@@ -21,6 +21,8 @@ def nll(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
     y_true, mean, std : array-like of shape (n,) or (n, k)
         Observed targets, predicted means and predicted standard deviations, all in the target's units.
         ``std`` must be positive.
+    sample_weight : array-like of shape (n,), optional
+        Weights of the rows, not negative.
 
     Returns
     -------
@@ -31,7 +33,7 @@ def nll(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
     residual, std = residual_and_std(y_true, mean, std)
     with np.errstate(over="ignore"):
         z = residual / std
-        return float(np.mean(np.log(std) + 0.5 * z * z) + 0.5 * np.log(2 * np.pi))
+        return weighted_mean(np.log(std) + 0.5 * z * z, sample_weight) + 0.5 * float(np.log(2 * np.pi))
 
 
 def nll_own(y_true: ArrayLike, law: Distribution) -> float:
@@ -66,7 +68,7 @@ def nll_own(y_true: ArrayLike, law: Distribution) -> float:
     return -float(log_prob.double().sum()) / targets.size
 
 
-def crps(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
+def crps(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     r"""Mean continuous ranked probability score of a Gaussian, in closed form.
 
     For one entry, with :math:`z = (y - \mu) / \sigma`, it is
@@ -77,6 +79,8 @@ def crps(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
     y_true, mean, std : array-like of shape (n,) or (n, k)
         Observed targets, predicted means and predicted standard deviations, all in the target's units.
         ``std`` must be positive.
+    sample_weight : array-like of shape (n,), optional
+        Weights of the rows, not negative.
 
     Returns
     -------
@@ -94,7 +98,7 @@ def crps(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
         density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
     # The residual itself, not std * z: z overflows when std is tiny, though the score does not.
     scores = residual * erf(z / np.sqrt(2)) + std * (2 * density - 1 / np.sqrt(np.pi))
-    return float(np.mean(scores))
+    return weighted_mean(scores, sample_weight)
 
 
 def interval_score(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95) -> float:
