@@ -49,7 +49,7 @@ def test_an_overflow_leaves_a_gap(ax: Axes) -> None:
 def test_a_spike_does_not_flatten_the_rest(ax: Axes) -> None:
     losses = np.linspace(2.0, 1.0, 50)
     plots.learning_curve(ax, report([1e6, *losses], [1e3, *losses]))
-    assert ax.get_ylim()[1] < 6
+    assert ax.get_ylim()[1] < 10
     assert ax.get_ylim()[0] < 1
 
 

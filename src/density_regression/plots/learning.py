@@ -15,7 +15,7 @@ from density_regression.plots.style import MEAN, TRUTH, number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROOM: Final = 4.0
+ROOM: Final = 10.0
 """Spreads of the middle half of the losses that the axis reaches beyond it at most: spikes are cut off there."""
 
 
