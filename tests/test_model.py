@@ -10,7 +10,7 @@ from density_regression.baselines import EnsembleNetwork, GaussianNetwork, fit_b
 from density_regression.baselines.deterministic import DeterministicNetwork
 from density_regression.baselines.due import DUENetwork
 from density_regression.baselines.sngp import SNGPNetwork
-from density_regression.encoders import MLP, feature_width
+from density_regression.encoders import MLP, WithInputs, feature_width
 from density_regression.training import cache_features, fit_density, refit_head
 
 
@@ -212,6 +212,16 @@ def test_feature_width_leaves_the_encoder_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
     with pytest.raises(ValueError, match="must return features"):
         feature_width(nn.Flatten(0), torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+def test_the_width_of_an_mlp_is_what_it_gives(columns):
+    x = torch.randn(4, columns)
+    changed = MLP(columns, (5, 6)).append(nn.Linear(6, 2)).append(nn.Unflatten(1, (1, 2)))
+    for encoder in (MLP(columns, (5, 6)), WithInputs(MLP(columns, (5, 6))), WithInputs(nn.Linear(columns, 3)), changed):
+        assert feature_width(encoder, x) == encoder(x).shape[1]
+    with pytest.raises(ValueError, match="does not take inputs"):
+        feature_width(MLP(columns + 1, (5, 6)), x)
 
 
 @pytest.mark.parametrize("hidden", [(), (0,), (5, -1)])

@@ -1,6 +1,9 @@
 """What was saved comes back, also with encoders of one's own."""
 
 import copy
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from density_regression import (
     RadialFlowDensity,
     load,
 )
+from density_regression.baselines import DeepEnsembleRegressor, EvidentialRegressor, MCDropoutRegressor
 from density_regression.density import RescaledTempering, RobustTempering
 from density_regression.persistence import read_model, write_model
 from saved.helpers import Net, X, assert_same, fitted, forge, inert, y
@@ -169,6 +173,21 @@ def test_loading_leaves_the_random_generator_alone(folder: Path) -> None:
 
 def test_a_loaded_model_is_ready_to_predict(folder: Path) -> None:
     assert not load(folder).model_.training
+
+
+def test_loading_does_not_import_torch_s_compiler(tmp_path: Path) -> None:
+    """Nor does predicting: that import takes far longer than reading a model."""
+    for estimator in (DensityRegressor, DeepEnsembleRegressor, EvidentialRegressor, MCDropoutRegressor):
+        estimator(hidden=(4,), epochs=1, random_state=0).fit(X, y).save(tmp_path / estimator.__name__)
+    check = """
+        import pathlib, sys
+        import numpy, density_regression
+        for folder in pathlib.Path(sys.argv[1]).iterdir():
+            density_regression.load(folder).predict(numpy.zeros((2, 2)), return_std=True)
+            found = {"torch._dynamo", "sympy"} & sys.modules.keys()
+            assert not found, (folder.name, found)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(check), str(tmp_path)], check=True, timeout=120)
 
 
 # -- encoders of the user's own ---------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class RandomNetwork(SampledBaseline, GaussianNetwork):
         if n_samples < 1:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}.")
         self.n_samples = n_samples
-        self.register_buffer("seed", torch.randint(2**31, ()))
+        self.register_buffer("seed", torch.empty((), dtype=torch.int64).random_(2**31))
 
     def member_moments(self, x: Tensor) -> Moments:
         """Moments of each network at inputs `x`, of shape (n_samples, batch, k) or (n_samples, batch, k, ...)."""

@@ -46,8 +46,8 @@ class EvidentialNetwork(StudentBaseline):
         with torch.no_grad():
             # Begin at nu = 1, alpha = 2 and beta = 1/2 for every row: unit variance, that of the standardised target.
             self.linear.weight[targets:].zero_()
-            start = torch.tensor([1.0, 1.0, 0.5]).expm1().log()
-            self.linear.bias[targets:] = start.repeat_interleave(targets)
+            start = [math.log(math.expm1(value)) for value in (1.0, 1.0, 0.5) for _ in range(targets)]
+            self.linear.bias[targets:] = torch.tensor(start)
 
     def row_belief(self, z: Tensor) -> NormalInverseGamma:
         """The belief (gamma, nu, alpha, beta), each (n, k), at features `z` (n, features)."""

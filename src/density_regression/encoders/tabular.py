@@ -99,8 +99,12 @@ def beside(z: Tensor, x: Tensor) -> Tensor:
 
     Narrow matrix products of another width round by a row's place in its batch.
     """
-    padding = -(z.shape[-1] + x.shape[-1]) % 4
+    padding = _padding(z.shape[-1], x.shape[-1])
     return torch.cat([z, F.pad(x, (0, padding)) if padding else x], dim=-1)
+
+
+def _padding(features: int, inputs: int) -> int:
+    return -(features + inputs) % 4
 
 
 class _Block(nn.Module):
@@ -120,6 +124,9 @@ def _check_widths(hidden: Sequence[int]) -> None:
 @torch.no_grad()
 def feature_width(encoder: nn.Module, x: Tensor) -> int:
     """Width of the features that `encoder` gives for a batch `x`, without disturbing its mode or statistics."""
+    known = _stated_width(encoder, x)
+    if known is not None:
+        return known
     training = encoder.training
     try:
         z = encoder.eval()(x)
@@ -132,3 +139,21 @@ def feature_width(encoder: nn.Module, x: Tensor) -> int:
         got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
         raise ValueError(f"The encoder must return features of shape (batch, d) or (batch, d, ...), got {got}.")
     return z.shape[1]
+
+
+def _stated_width(encoder: nn.Module, x: Tensor) -> int | None:
+    """Width of the features of an `MLP` for `x` (n, c), with or without the inputs beside them; None if it is another.
+
+    Read off the layers, not computed: on the meta device, where a saved model is sized before it is built, a single
+    linear layer makes torch import torch._dynamo and sympy, which takes longer than all the rest of loading.
+    """
+    if type(encoder) is WithInputs:
+        width = _stated_width(encoder.encoder, x)
+        return None if width is None else width + x.shape[1] + _padding(width, x.shape[1])
+    # An MLP can be changed once it is there, as every list of layers.
+    if type(encoder) is not MLP or not all(type(layer) in (nn.Linear, nn.ReLU) for layer in encoder):
+        return None
+    linear = [layer for layer in encoder if isinstance(layer, nn.Linear)]
+    takes = x.ndim == 2 and linear[0].in_features == x.shape[1] and linear[0].weight.dtype == x.dtype
+    # What it does not take, it is left to refuse.
+    return linear[-1].out_features if takes else None
