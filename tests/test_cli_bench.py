@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -30,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bench_then_report(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*CUBIC, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    assert "4 of 4 fits" in result.output
+    assert result.output.count("4 of 4 fits") == 1
     path = tmp_path / "cubic-paper.jsonl"
     assert f"Results: {path}" in result.output.replace("\n", "")
     records = [json.loads(line) for line in path.read_text().splitlines()]
@@ -68,6 +69,18 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     after = path.read_text().splitlines()
     assert after[: len(before) - 1] == before[:-1]
     assert len(after) == 4
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: RecordFile, record: Record) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+
+    monkeypatch.setattr(RecordFile, "append", full)
+    result = CliRunner().invoke(app, [*CUBIC, "--out", str(tmp_path)])
+    path = tmp_path / "cubic-paper.jsonl"
+    told = f"[Errno 28] No space left on device: '{path}'. What was done is in {path}; the same command goes on."
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, told)
+    assert isinstance(result.exception, SystemExit)
 
 
 def test_joblib_can_end_its_processes() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 from pathlib import Path
 from typing import IO
 
@@ -138,6 +140,29 @@ def test_nan_is_refused(tmp_path: Path) -> None:
     with RecordFile(path) as file, pytest.raises(ValueError, match="JSON"):
         file.append(record(0, nll=float("nan")))
     assert path.read_bytes() == b""
+
+
+def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a line was written when the disk was full; closing the file does not try again."""
+    path, limit = tmp_path / "uci-paper.jsonl", 200
+    with RecordFile(path) as file:
+        file.append(record(0))
+        size = path.stat().st_size
+        resource = pytest.importorskip("resource")
+        signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            # No file may grow beyond this: as if the disk had no more room.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+            with pytest.raises(OSError, match=re.escape(str(path))):
+                file.append(record(1, more="x" * limit))
+            file.close()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, signals)
+    assert path.stat().st_size == size < limit
+    with RecordFile(path) as file:
+        assert (file.records, file.dropped) == ([record(0)], 0)
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -95,7 +95,7 @@ def _run(work: Bench, file: RecordFile, jobs: int) -> None:
         raise typer.Exit(130) from None
     except (OSError, RuntimeError) as error:
         # The disk is full, or a process was killed for want of memory.
-        fail(f"{error} What was done is in {file.path}; the same command goes on.")
+        _stop(error, file)
     typer.echo(f"Results: {file.path}")
     if failed:
         fail(f"{failed} fits failed; the same command tries them again.")
@@ -134,8 +134,12 @@ def _depth(methods: list[str], seeds: int, data_dir: str | None, out: Path, devi
             typer.echo(f"Interrupted. What was done is in {file.path}; the same command goes on.", err=True)
             raise typer.Exit(130) from None
         except (OSError, RuntimeError, ValueError) as error:
-            fail(f"{error} What was done is in {file.path}; the same command goes on.")
+            _stop(error, file)
     typer.echo(f"Results: {file.path}")
+
+
+def _stop(error: Exception, file: RecordFile) -> NoReturn:
+    fail(f"{str(error).rstrip('.')}. What was done is in {file.path}; the same command goes on.")
 
 
 def _names(text: str) -> list[str]:

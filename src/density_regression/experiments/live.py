@@ -40,7 +40,7 @@ class BenchProgress:
         done = file.done()
         self._done = self._cells - work.missing(work.searches(), done) - work.missing(work.cells(), done)
         self._failed: set[Cell] = set()
-        self._start, self._fresh = time.monotonic(), 0
+        self._start, self._fresh, self._told = time.monotonic(), 0, -1
         self._console = console
         self._live = Live(get_renderable=self._table, console=console, refresh_per_second=2, transient=True)
         self._every = max(len(self._cells) // LINES, 1)
@@ -49,7 +49,7 @@ class BenchProgress:
         if self._console.is_terminal:
             self._live.start()
         else:
-            self._console.print(self._line())
+            self._tell()
         return self
 
     def __exit__(
@@ -57,7 +57,7 @@ class BenchProgress:
     ) -> None:
         if self._live.is_started:
             self._live.stop()
-        self._console.print(self._line())
+        self._tell()
 
     def see(self, record: Record) -> None:
         """One more cell was run."""
@@ -69,7 +69,13 @@ class BenchProgress:
             where = f"{record['dataset']}, split {record['split']}, {record['method']}"
             self._console.print(f"{where}: {record['error']}", markup=False, soft_wrap=True)
         if not self._console.is_terminal and len(self._done) % self._every == 0:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Print a line, unless nothing was run since the last one."""
+        if self._told != self._fresh:
             self._console.print(self._line())
+            self._told = self._fresh
 
     def _line(self) -> str:
         left = len(self._cells) - len(self._done)

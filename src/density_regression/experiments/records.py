@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from density_regression._files import write_whole
 
@@ -91,13 +92,20 @@ class RecordFile:
         return {Cell.of(record): record for record in self.records if "error" not in record}
 
     def append(self, record: Record) -> None:
-        """Add a record: one write, on the disk before this returns."""
-        self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Add a record, on the disk before this returns; or none of it, if the disk is full."""
+        line = (json.dumps(record, allow_nan=False) + "\n").encode()
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            # The file has no buffer, and may take a part at a time: what did not fit must not be written by `close`.
+            while line:
+                line = line[self._file.write(line) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._file.truncate(size)
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
-    def _locked(self) -> BinaryIO:
-        file = self.path.open("ab")
+    def _locked(self) -> FileIO:
+        file = self.path.open("ab", buffering=0)
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
