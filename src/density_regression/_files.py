@@ -6,7 +6,20 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["write_whole"]
+__all__ = ["named", "write_whole"]
+
+
+def named(path: str | os.PathLike[str], argument: str) -> Path:
+    """The path that an argument names.
+
+    Raises
+    ------
+    ValueError
+        If it is empty: that would be the current folder, which nobody asked for.
+    """
+    if not os.fspath(path):
+        raise ValueError(f"{argument} must not be empty; give a path, such as '.' for the current folder.")
+    return Path(path)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -23,6 +36,9 @@ def write_whole(path: Path, content: bytes) -> None:
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        # A full disk does not say which file it has no room for.
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
         raise

@@ -17,7 +17,7 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from density_regression._files import write_whole
+from density_regression._files import named, write_whole
 
 __all__ = ["Checkpoints", "InvalidModelError", "check_writable", "checksum", "read_model", "write_model"]
 
@@ -25,6 +25,9 @@ FORMAT: Final = (1, 0)
 """Major and minor version of the folder's format; readers refuse a newer major one."""
 
 CONFIG: Final = "model.json"
+
+TRIES: Final = 100
+"""Most times that a folder is read anew because other models are being saved into it."""
 
 WEIGHTS: Final = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
 """Names a weights file may have, which none outside the folder does."""
@@ -61,7 +64,7 @@ def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors:
     The weights come first and the JSON last, each by an atomic rename, so that whenever writing stops, the folder
     holds either the old model or the new one.
     """
-    folder = Path(folder)
+    folder = named(folder, "folder")
     folder.mkdir(parents=True, exist_ok=True)
     content = to_bytes(_plain(tensors))
     digest = hashlib.sha256(content).hexdigest()
@@ -80,12 +83,37 @@ def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors:
         raise
     for stale in folder.iterdir():
         if WEIGHTS.fullmatch(stale.name) and stale.name != weights:
-            stale.unlink()
+            stale.unlink(missing_ok=True)
 
 
 def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what `write_model` wrote: configuration and tensors, or an error that says what is wrong."""
-    folder = Path(folder)
+    """Read what `write_model` wrote: configuration and tensors, or an error that says what is wrong.
+
+    Another model may be saved into the folder meanwhile: what is read is the old one or the new one, whole.
+    """
+    folder = named(folder, "folder")
+    for _ in range(TRIES):
+        config = _read_config(folder)
+        path = folder / config["weights"]
+        try:
+            content = path.read_bytes()
+            break
+        except (FileNotFoundError, IsADirectoryError):
+            # A save takes away the weights of the model before it: then the folder names others by now, or these again.
+            if _read_config(folder) == config and not path.is_file():
+                raise InvalidModelError(f"{folder} is incomplete: {path.name} is missing.") from None
+    else:
+        raise InvalidModelError(f"{folder} cannot be read: other models are saved into it all the time.")
+    if hashlib.sha256(content).hexdigest() != config["weights_sha256"]:
+        raise InvalidModelError(f"{path} is truncated or was edited: its checksum differs.")
+    try:
+        return config, from_bytes(content)
+    # safetensors names a type that torch lacks by a KeyError.
+    except (SafetensorError, KeyError) as error:
+        raise InvalidModelError(f"{path} is not a readable safetensors file ({error}).") from error
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads((folder / CONFIG).read_bytes(), parse_constant=_refuse)
         _check(config, folder)
@@ -95,18 +123,7 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         raise FileNotFoundError(f"No model in {folder}: there is no {CONFIG}.") from None
     except (ValueError, RecursionError) as error:
         raise InvalidModelError(f"{folder / CONFIG} is truncated or not JSON ({error}).") from error
-    path = folder / config["weights"]
-    try:
-        content = path.read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
-        raise InvalidModelError(f"{folder} is incomplete: {path.name} is missing.") from None
-    if hashlib.sha256(content).hexdigest() != config["weights_sha256"]:
-        raise InvalidModelError(f"{path} is truncated or was edited: its checksum differs.")
-    try:
-        return config, from_bytes(content)
-    # safetensors names a type that torch lacks by a KeyError.
-    except (SafetensorError, KeyError) as error:
-        raise InvalidModelError(f"{path} is not a readable safetensors file ({error}).") from error
+    return dict(config)
 
 
 def _check(config: Any, folder: Path) -> None:
@@ -165,7 +182,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, fingerprint: str = "") -> None:
-        self._folder = None if folder is None else Path(folder)
+        self._folder = None if folder is None else named(folder, "checkpoint_dir")
         self._fingerprint = fingerprint
 
     def save(self, step: int, state: dict[str, Tensor]) -> None:

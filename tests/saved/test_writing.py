@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import errno
 import json
 import os
 import pickle
@@ -144,6 +145,80 @@ def test_what_is_not_json_is_refused_before_anything_is_written(tmp_path: Path) 
     with pytest.raises(ValueError, match="JSON"):
         write_model(tmp_path, {"a": float("nan")}, {"t": torch.zeros(1)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_saved_while_another_is_read(
+    folder: Path, regressor: DensityRegressor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a reader's two files: it has the old JSON, and the old weights are gone."""
+    new, original = fitted(random_state=1), Path.read_bytes
+    saves = [new, regressor]
+
+    def overtaken(path: Path) -> bytes:
+        if path.suffix == ".safetensors" and saves:
+            saves.pop(0).save(folder)
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", overtaken)
+    assert_same(load(folder), regressor)
+    assert not saves
+
+
+def test_a_model_saved_again_while_it_is_read(
+    folder: Path, regressor: DensityRegressor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights were gone for a moment, and the JSON that names them is the same again."""
+    weights, original = weights_of(folder), Path.read_bytes
+    weights.rename(folder / "elsewhere")
+
+    def gone(path: Path) -> bytes:
+        try:
+            return original(path)
+        finally:
+            if path == weights and not path.exists():
+                regressor.save(folder)
+
+    monkeypatch.setattr(Path, "read_bytes", gone)
+    assert_same(load(folder), regressor)
+
+
+def test_a_folder_that_is_saved_into_all_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, original = fitted(random_state=1), Path.read_bytes
+
+    def overtaken(path: Path) -> bytes:
+        if path.suffix == ".safetensors":
+            forge(folder, lambda config: config.update(weights=f"weights-{len(reads):016x}.safetensors"))
+            reads.append(path)
+            raise FileNotFoundError
+        return original(path)
+
+    reads: list[Path] = []
+    other.save(folder)
+    monkeypatch.setattr(Path, "read_bytes", overtaken)
+    assert_refused(folder, "saved into it all the time")
+    assert len(reads) == persistence.TRIES
+
+
+def test_an_empty_path_is_refused(
+    regressor: DensityRegressor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for call in (regressor.save, load, regressor.to_onnx, persistence.Checkpoints):
+        with pytest.raises(ValueError, match=r"must not be empty; give a path, such as '\.'"):
+            call("")
+    assert list(tmp_path.iterdir()) == []
+    regressor.save(".")
+    assert_same(load("."), regressor)
+
+
+def test_a_full_disk_says_which_file_had_no_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*weights-\w+\.safetensors"):
+        fitted(random_state=1).save(folder)
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from density_regression._extras import import_extra
-from density_regression._files import write_whole
+from density_regression._files import named, write_whole
 from density_regression.export.graph import (
     INPUT,
     OUTPUTS,
@@ -75,6 +74,7 @@ def write_onnx(
     ExportError
         If some part of the model has no ONNX operator, or the file does not give the same results.
     """
+    path = named(path, "path")
     import_extra("onnxscript", needed_by="Exporting", extra="onnx")
     runtime = import_extra("onnxruntime", needed_by="Exporting", extra="onnx")
     problem: ExportError | None = None
@@ -99,7 +99,7 @@ def write_onnx(
     else:
         assert problem is not None
         raise problem
-    write_whole(Path(path), content)
+    write_whole(path, content)
     if reference is not None:
         differences = differences.maximum(_differences(graph, session, reference))
     return float(differences.max())
