@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -367,8 +367,8 @@ def test_float32(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
 
 
 def test_what_float32_loses_is_told(rows: tuple[Floats, Floats], tmp_path: Path) -> None:
-    """A column of 1e7 that varies by 1: of its digits float32 keeps none, and `predict` knows them."""
-    model = DensityRegressor(**QUICK).fit(*rows)
+    """A column of 1e4 that varies by 1: of its digits float32 keeps three, and `predict` knows them all."""
+    model = DensityRegressor(**QUICK).fit(rows[0] - [0, 0, 0, 1e7 - 1e4, 0], rows[1])
     assert model.to_onnx(tmp_path / "double.onnx") < 1e-3
     center, scale = model.x_scaling_
     x = center + scale * np.random.default_rng(1).normal(size=(200, 5))
@@ -376,6 +376,97 @@ def test_what_float32_loses_is_told(rows: tuple[Floats, Floats], tmp_path: Path)
     found, (mean, std) = run(tmp_path / "single.onnx", x.astype(np.float32)), model.predict(x, return_std=True)
     worst = (np.abs(found["mean"][:, 0] - mean) / np.maximum(std, np.abs(mean))).max()
     assert difference > 0.3 * worst > 0
+
+
+@pytest.mark.parametrize("method", [DensityRegressor, DeepEnsembleRegressor])
+def test_an_offset_in_float32(method: type[DeepRegressor], tmp_path: Path) -> None:
+    """Of rows that float32 holds the results are those of `predict`: the difference from the centre is exact."""
+    rng, path, differences = np.random.default_rng(0), tmp_path / "model.onnx", []
+    z = rng.normal(size=(200, 2))
+    y = 3 * z[:, 0] + rng.normal(size=200)
+    for offset in (0, 1e3, 1.6e4):
+        x = (z + np.array([offset + 1 / 3, 0])).astype(np.float32)
+        model = method(**QUICK).fit(x, y)
+        model.to_onnx(path, dtype="float32")
+        mean, std = model.predict(x, return_std=True)
+        found = run(path, x)
+        for parts in ((found["mean"], found["std"]), model._graph("float32")(torch.from_numpy(x))):
+            assert (np.abs(np.asarray(parts[0])[:, 0] - mean) <= 3e-5 * std).all()
+            np.testing.assert_allclose(np.asarray(parts[1])[:, 0], std, rtol=3e-5)
+        differences.append([node.op_type for node in onnx.load(path).graph.node].count("Sub"))
+    # What needs no second difference has none.
+    assert differences[0] < differences[1] == differences[2]
+
+
+@pytest.mark.parametrize("method", [DensityRegressor, GaussianRegressor])
+def test_a_column_that_float32_cannot_hold_is_refused(method: type[DeepRegressor], tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "model.onnx"
+    frame = pd.DataFrame({"a": rng.normal(size=200), "time": 1.6e9 + rng.uniform(0, 1000, size=200)})
+    model = method(**QUICK).fit(frame, frame["a"])
+    told = r"float32 has too few digits for column 'time' \(around 1\.6e\+09, standard deviation 2\d\d\): .*float64"
+    with pytest.raises(ExportError, match=told):
+        model.to_onnx(path, dtype="float32")
+    with pytest.raises(ExportError, match=told):
+        model.to_program(dtype="float32")
+    with pytest.raises(ExportError, match=r"column 0 .*column 1 .*column 2 .*and 2 more"):
+        method(**QUICK).fit(1e6 + rng.normal(size=(50, 5)), np.arange(50)).to_onnx(path, dtype="float32")
+    with pytest.raises(ExportError, match=r"target 0 \(around 1\.6e\+09"):
+        method(**QUICK).fit(frame[["a"]], frame["time"]).to_onnx(path, dtype="float32")
+    model.save(tmp_path / "model")
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "model"), "--dtype", "float32", "--out", str(path)])
+    assert (result.exit_code, len(result.output.splitlines())) == (1, 1)
+    assert "column 'time'" in result.output
+    assert not path.exists()
+
+
+def test_a_large_constant_column_in_float32(tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "model.onnx"
+    x = np.column_stack([rng.normal(size=200), np.full(200, 1.6e9 + 50.3)])
+    model = DensityRegressor(**QUICK).fit(x, x[:, 0])
+    model.to_onnx(path, dtype="float32")
+    found, (mean, std) = run(path, x.astype(np.float32)), model.predict(x, return_std=True)
+    assert (np.abs(found["mean"][:, 0] - mean) <= 1e-4 * std).all()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_compared_on_rows_of_one_s_own(dtype: Literal["float64", "float32"], tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "model.onnx"
+    x = rng.normal(size=(9000, 3))
+    model = DensityRegressor(**{**QUICK, "hidden": (100, 100)}).fit(x[:200], np.stack([x[:200, 0], x[:200, 1]], 1))
+    model.to_onnx(path, dtype=dtype, int8=True)
+    for rows in (x[200:260], x):
+        found, (mean, std) = run(path, rows.astype(dtype)), model.predict(rows, return_std=True)
+        moved = np.abs(found["mean"] - mean) / std
+        expected = (moved.max(), np.median(moved), np.abs(found["std"] / std - 1).max())
+        assert model.check_onnx(path, rows) == pytest.approx(expected, rel=1e-2)
+        assert moved.max() > 1e-3
+    assert model.check_onnx(path) == pytest.approx(expected, rel=0.9)
+    with pytest.raises(ValueError, match="3 features"):
+        model.check_onnx(path, x[:, :2])
+    (tmp_path / "other.onnx").write_bytes(b"no graph")
+    with pytest.raises(ExportError, match="not a file of this model"):
+        model.check_onnx(tmp_path / "other.onnx", x)
+
+
+def test_the_command_compares_on_rows_of_one_s_own(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    frame = pd.DataFrame(x, columns=list("abc"))
+    model = DensityRegressor(**QUICK).fit(frame[["a", "b"]], x[:, 0])
+    model.save(tmp_path / "model")
+    table, path = tmp_path / "held out.csv", tmp_path / "model.onnx"
+    frame[["c", "b", "a"]].to_csv(table, index=False)
+    command = ["export", str(tmp_path / "model"), "--int8", "--out", str(path)]
+    result = CliRunner().invoke(app, [*command, "--rows", str(table)])
+    assert result.exit_code == 0, result.output
+    moved = model.check_onnx(path, frame[["a", "b"]])
+    assert f"On {table} a mean moves by {moved.mean:.2g} standard deviations at most" in result.output
+    assert "drawn at random" in CliRunner().invoke(app, command).output
+    path.unlink()
+    frame[["a", "c"]].to_csv(table, index=False)
+    result = CliRunner().invoke(app, [*command, "--rows", str(table)])
+    assert (result.exit_code, len(result.output.splitlines())) == (1, 1)
+    assert "lacks columns that the model was fitted on: b." in result.output
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(

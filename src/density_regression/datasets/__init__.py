@@ -18,6 +18,7 @@ __all__ = [
     "random_splits",
     "read_depth",
     "read_image",
+    "read_table",
     "standard_splits",
     "tail_splits",
     "write_depth",
@@ -35,6 +36,7 @@ from density_regression.datasets.uci import (
     load_uci,
     own_tables,
     random_splits,
+    read_table,
     standard_splits,
 )
 from density_regression.datasets.weather import load_weather

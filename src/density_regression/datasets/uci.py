@@ -1,6 +1,6 @@
 """The UCI regression tables and their standard train/test splits; and tables of your own beside them."""
 
-__all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "own_tables", "random_splits", "standard_splits"]
+__all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "own_tables", "random_splits", "read_table", "standard_splits"]
 
 import csv
 import gzip
@@ -77,6 +77,19 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     if len(own.get(name, ())) > 1:
         raise ValueError(f"{name!r} is there twice, as {' and '.join(map(str, own[name]))}; keep one of them.")
     path = own[name][0] if name in own else find_file(f"uci/{name}.csv.gz", data_dir)
+    header, table = read_table(path)
+    return UCIDataset(table[:, :-1], table[:, -1], tuple(header[:-1]), header[-1])
+
+
+def read_table(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[np.float64]]:
+    """Names of the columns and finite numbers (n, columns) of a ``.csv`` or ``.csv.gz`` file with a header row.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a table.
+    """
+    path = Path(path)
     try:
         header, table = _read(path)
     except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
@@ -90,7 +103,7 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     missing = [column for column, values in zip(header, table.T, strict=True) if not np.isfinite(values).all()]
     if missing:
         raise ValueError(f"{path} has values that are missing or infinite, in {', '.join(missing)}.")
-    return UCIDataset(table[:, :-1], table[:, -1], tuple(header[:-1]), header[-1])
+    return header, table
 
 
 def own_tables(data_dir: str | os.PathLike[str] | None = None) -> tuple[str, ...]:

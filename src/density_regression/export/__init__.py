@@ -2,6 +2,14 @@
 
 from density_regression.export.estimator import ExportedEstimator
 from density_regression.export.graph import ExportError, Graph, export_program
-from density_regression.export.onnx import write_onnx
+from density_regression.export.onnx import OnnxDifference, compare_onnx, write_onnx
 
-__all__ = ["ExportError", "ExportedEstimator", "Graph", "export_program", "write_onnx"]
+__all__ = [
+    "ExportError",
+    "ExportedEstimator",
+    "Graph",
+    "OnnxDifference",
+    "compare_onnx",
+    "export_program",
+    "write_onnx",
+]

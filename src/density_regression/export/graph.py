@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
@@ -23,6 +26,7 @@ __all__ = [
     "export_features",
     "export_program",
     "first_line",
+    "refuse_lost_digits",
 ]
 
 Dtype = Literal["float64", "float32"]
@@ -31,6 +35,13 @@ DTYPES: Final[dict[str, torch.dtype]] = {"float64": torch.float64, "float32": to
 INPUT: Final = "X"
 OUTPUTS: Final = ("mean", "std", "log_density")
 """Names in the graph; the last only of a model with a density."""
+
+
+ROUNDING: Final = 1e-3
+"""Largest rounding of a column by the type of inputs and results, in the column's standard deviations."""
+
+SHIFT: Final = 1e-5
+"""Likewise the largest rounding of its centre; beyond, what is left of the centre is subtracted too."""
 
 
 class ExportError(ValueError):
@@ -48,9 +59,15 @@ class Graph(nn.Module):
         Of inputs and targets.
     dtype : torch.dtype
         Of inputs and results: rows are scaled in it, and the network computes in float32.
+
+    Attributes
+    ----------
+    x_rest : Tensor or None
+        What `dtype` leaves of the centres (c,), to be subtracted after them; None if that is nothing that matters.
     """
 
     x_center: Tensor
+    x_rest: Tensor | None
     x_scale: Tensor
     y_center: Tensor
     y_scale: Tensor
@@ -65,6 +82,7 @@ class Graph(nn.Module):
         for name, scaling in (("x", x_scaling), ("y", y_scaling)):
             for part, values in zip(("center", "scale"), scaling, strict=True):
                 self.register_buffer(f"{name}_{part}", _representable(values, dtype))
+        self.register_buffer("x_rest", _rest(x_scaling, self.x_center))
         # A standard deviation is e^80 at most, times the scale.
         self.may_overflow = bool(self.y_scale.max() > 1e-36 * self.largest)
 
@@ -75,7 +93,8 @@ class Graph(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Mean and standard deviation (n, k) of rows (n, c), and their log-density (n,) if there is one."""
-        scaled = ((x - self.x_center) / self.x_scale).clamp(-self.farthest, self.farthest).float()
+        centred = x - self.x_center if self.x_rest is None else x - self.x_center - self.x_rest
+        scaled = (centred / self.x_scale).clamp(-self.farthest, self.farthest).float()
         mean, log_std = self.model.moments(scaled)
         mean = mean.to(self.dtype) * self.y_scale + self.y_center
         std = log_std.to(self.dtype).exp() * self.y_scale
@@ -97,6 +116,30 @@ class _Features(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         z: Tensor = self.encoder(x)
         return z.float()
+
+
+def refuse_lost_digits(scaling: Scaling, dtype: torch.dtype, names: Sequence[str]) -> None:
+    """Raise an `ExportError` that names the columns which `dtype` cannot tell values of apart.
+
+    Judged by how it rounds values around the centre. (The rounding of the centre itself is mended, by `Graph.x_rest`.)
+    """
+    size = torch.from_numpy(np.abs(scaling.center) + scaling.scale).to(dtype)
+    step = torch.nextafter(size, torch.full_like(size, math.inf)) - size
+    rounding = 0.5 * step.double().numpy() / scaling.scale
+    # Where numbers overflow, the step is infinity less infinity.
+    lost = ~(rounding <= ROUNDING) & ~_constant(scaling)
+    if lost.any():
+        kind = str(dtype).removeprefix("torch.")
+        columns = [
+            f"{name} (around {center:.6g}, standard deviation {scale:.3g})"
+            for name, center, scale, too_few in zip(names, *scaling, lost, strict=True)
+            if too_few
+        ]
+        more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
+        raise ExportError(
+            f"{kind} has too few digits for {', '.join(columns[:3])}{more}: it would round values by more than "
+            f'{ROUNDING:g} standard deviations. Export with dtype="float64", or subtract an offset before fitting.'
+        )
 
 
 def export_program(graph: Graph) -> ExportedProgram:
@@ -133,6 +176,19 @@ def _representable(values: Any, dtype: torch.dtype) -> Tensor:
     limits = torch.finfo(dtype)
     result = torch.from_numpy(np.asarray(values)).clamp(limits.min, limits.max).to(dtype)
     return torch.where(result == 0, torch.where(torch.from_numpy(np.asarray(values)) == 0, 0.0, limits.tiny), result)
+
+
+def _rest(scaling: Scaling, center: Tensor) -> Tensor | None:
+    """What is left of the centres (c,) beyond those that a graph subtracts; None if that is nothing that matters."""
+    rest = scaling.center - center.double().numpy()
+    # Of a constant column every value is rounded as its centre is, which leaves nothing.
+    rest = np.where((np.abs(rest) > SHIFT * scaling.scale) & ~_constant(scaling), rest, 0.0)
+    return torch.from_numpy(rest).to(center.dtype) if rest.any() else None
+
+
+def _constant(scaling: Scaling) -> NDArray[np.bool_]:
+    """Which columns (c,) keep their own units, as constant ones do."""
+    return np.asarray(scaling.scale == 1.0)
 
 
 def first_line(error: Exception | None) -> str:

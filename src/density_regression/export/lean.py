@@ -105,6 +105,8 @@ def _features(nodes: Nodes, inputs: str, layers: Layers, graph: Graph) -> str:
 def _inputs(nodes: Nodes, graph: Graph) -> str:
     """Scaled inputs."""
     inputs = nodes.add("Sub", [INPUT, nodes.own(graph.x_center)])
+    if graph.x_rest is not None:
+        inputs = nodes.add("Sub", [inputs, nodes.own(graph.x_rest)])
     inputs = nodes.add("Div", [inputs, nodes.own(graph.x_scale)])
     return nodes.single(nodes.add("Clip", [inputs, nodes.own(-graph.farthest), nodes.own(graph.farthest)]))
 

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +27,9 @@ from density_regression.export.graph import (
 )
 from density_regression.export.int8 import SMALLEST, quantise_encoder
 from density_regression.export.lean import lean_after, lean_model
+from density_regression.tables import Floats
 
-__all__ = ["write_onnx"]
+__all__ = ["OnnxDifference", "compare_onnx", "write_onnx"]
 
 TOLERANCE: Final = 1e-3
 """Largest relative difference that is taken for rounding, which grows far away."""
@@ -38,6 +39,51 @@ ROUNDINGS: Final = 10.0
 
 DISTANCES: Final = (1.0, 3.0, 1e3, 1e9)
 """At which a file is tried, in standard deviations: near, far, and as far as numbers go."""
+
+
+CHUNK: Final = 8192
+"""Rows that are compared at once."""
+
+
+class OnnxDifference(NamedTuple):
+    """How far the results of an ONNX file are from the model's on some rows.
+
+    Attributes
+    ----------
+    mean : float
+        Largest distance between the means, in standard deviations of the prediction.
+    typical : float
+        The median of these distances.
+    std : float
+        Largest relative difference between the standard deviations.
+    """
+
+    mean: float
+    typical: float
+    std: float
+
+
+@torch.no_grad()
+def compare_onnx(path: str | os.PathLike[str], graph: Graph, rows: Floats) -> OnnxDifference:
+    """Compare the results of an ONNX file with those of a graph in float64, on rows (n, c) in their own units."""
+    runtime = import_extra("onnxruntime", needed_by="Exporting", extra="onnx")
+    content = named(path, "path").read_bytes()
+    try:
+        session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        dtype = np.float32 if session.get_inputs()[0].type == "tensor(float)" else np.float64
+        found = [session.run(OUTPUTS[:2], {INPUT: part.astype(dtype)}) for part in _chunks(rows)]
+    except Exception as error:
+        raise ExportError(f"{path} is not a file of this model: {first_line(error)}") from error
+    expected = [graph(torch.from_numpy(part)) for part in _chunks(rows)]
+    mean, std = (np.concatenate([part[i] for part in found]).astype(np.float64) for i in (0, 1))
+    own_mean, own_std = (torch.cat([part[i] for part in expected]).numpy() for i in (0, 1))
+    moved = np.abs(mean - own_mean) / own_std
+    return OnnxDifference(float(moved.max()), float(np.median(moved)), float(np.abs(std / own_std - 1.0).max()))
+
+
+def _chunks(rows: Floats) -> Iterator[Floats]:
+    for start in range(0, len(rows), CHUNK):
+        yield np.ascontiguousarray(rows[start : start + CHUNK])
 
 
 def write_onnx(
