@@ -199,9 +199,7 @@ def test_a_folder_that_is_saved_into_all_the_time(folder: Path, monkeypatch: pyt
     assert len(reads) == persistence.TRIES
 
 
-def test_an_empty_path_is_refused(
-    regressor: DensityRegressor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_path_is_refused(regressor: DensityRegressor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be the current folder."""
     monkeypatch.chdir(tmp_path)
     for call in (regressor.save, load, regressor.to_onnx, persistence.Checkpoints):
