@@ -39,6 +39,27 @@ def test_what_rounding_leaves_of_a_large_constant_stays_small(size: float) -> No
     assert scaled.abs().max() < 3
 
 
+@pytest.mark.parametrize("of_constant", [0.0, 1e-6])
+@pytest.mark.parametrize("center", [-1e15, 1e15, 1e300])
+def test_what_float64_can_tell_from_a_constant_is_none(center: float, of_constant: float) -> None:
+    """A standard deviation of 2 at 1e15, where numbers are an eighth apart."""
+    steps = np.random.default_rng(0).integers(-32, 33, size=(400, 1))
+    unit = np.spacing(abs(center))
+    weight = np.random.default_rng(1).uniform(0.1, 1.0, 400)
+    scaling = Scaling.fit(center + steps * unit, weight, of_constant=of_constant)
+    mean = np.average(steps[:, 0], weights=weight)
+    deviation = np.sqrt(np.average((steps[:, 0] - mean) ** 2, weights=weight))
+    np.testing.assert_allclose((scaling.center - center) / unit, mean, atol=0.51)
+    np.testing.assert_allclose(scaling.scale / unit, deviation, rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.1, -3e7, 1e15, 1e18, 1.7e308])
+def test_the_mean_of_a_constant_is_that_constant(value: float) -> None:
+    weight = np.random.default_rng(0).uniform(0.1, 1.0, 50)
+    center, scale = Scaling.fit(np.full((50, 1), value), weight)
+    assert (center, scale) == (value, 1.0)
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_a_table_of_some_rows() -> None:
     rng = np.random.default_rng(0)

@@ -21,6 +21,12 @@ Index = NDArray[np.intp]
 CHUNK: Final = 65_536
 """Rows of a table that are copied at a time."""
 
+OFFSET: Final = 1e-8
+"""Deviation, relative to the size of a column, from which on it is computed relative to the column's first row."""
+
+RESOLVED: Final = 4 * np.finfo(np.float64).eps
+"""Deviation, relative to the size of a column, that a few roundings of a constant may leave."""
+
 FARTHEST: Final = 1e30
 """Bound on inputs in units of their own: whatever float32 holds, but for room to multiply them by weights."""
 
@@ -35,23 +41,23 @@ class Scaling(NamedTuple):
     def fit(cls, values: Floats, weight: Floats, rows: Index | None = None, *, of_constant: float = 0.0) -> Scaling:
         """Mean and standard deviation of the columns of (n, c), or of some of its rows.
 
-        A constant column has none: it keeps its own units, or gets `of_constant` times its size (at least 1).
+        A constant column has none: it keeps its own units, or gets `of_constant` times its size (at least 1). So does
+        one whose values differ by no more than rounding.
         """
         rows = np.arange(len(values)) if rows is None else rows
-        # Some rows at a time: a copy of all would double the memory of a large table.
-        parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
-        # Of any finite size: squares of 1e200 overflow, so each column is brought to size one first.
-        size = np.max([np.abs(values[part]).max(axis=0) for part in parts], axis=0)
-        size = np.where(size == 0, 1.0, size)
-        total = sum(weight[part].sum() for part in parts)
-        center = sum((values[part] / size * weight[part, None]).sum(axis=0) for part in parts) / total
-        squares = (((values[part] / size - center) ** 2 * weight[part, None]).sum(axis=0) for part in parts)
-        deviation = np.sqrt(sum(squares) / total)
-        # Of columns as small as numbers get, the deviation itself may be none.
-        constant = (deviation <= 10 * np.finfo(np.float64).eps) | (deviation * size == 0)
-        # Of columns of 1e18, whether constant or not, float64 leaves deviations far larger than their own units.
-        scale_of_constant = of_constant * np.maximum(size, 1.0) if of_constant else np.maximum(deviation * size, 1.0)
-        return cls(center * size, np.where(constant, scale_of_constant, deviation * size))
+        center, deviation, size = _moments(values, weight, rows)
+        offset = deviation <= OFFSET * size
+        if offset.any():
+            # Relative to the first row, so that rounding is that of the differences. Half of each, which is exact:
+            # the difference of two huge numbers may overflow.
+            first = values[rows[0], offset]
+            moved, spread, _ = _moments(values, weight, rows, offset, 0.5 * first)
+            center[offset], deviation[offset] = first + 2.0 * moved, 2.0 * spread
+        # Subnormal columns may vary, and their standard deviation still underflow to zero.
+        constant = (deviation <= RESOLVED * size) | (deviation == 0)
+        # For columns of 1e18 the rounding of float64 alone is far larger than their own units.
+        scale_of_constant = of_constant * np.maximum(size, 1.0) if of_constant else np.maximum(deviation, 1.0)
+        return cls(center, np.where(constant, scale_of_constant, deviation))
 
     @classmethod
     def saved(cls, parts: Any) -> Scaling:
@@ -95,6 +101,25 @@ class OwnUnits(Scaling):
     def farthest(self) -> float:
         """Bound on values."""
         return FARTHEST
+
+
+def _moments(
+    values: Floats, weight: Floats, rows: Index, columns: Any = None, shift: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """Mean, standard deviation and size (largest absolute value, or 1) of columns; or of half of some, less a shift."""
+    # Some rows at a time: a copy of all would double the memory of a large table.
+    parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+
+    def read(part: Index) -> Floats:
+        return values[part] if shift is None else 0.5 * values[part][:, columns] - shift
+
+    # Of any finite size: squares of 1e200 overflow, so each column is brought to size one first.
+    size = np.max([np.abs(read(part)).max(axis=0) for part in parts], axis=0)
+    size = np.where(size == 0, 1.0, size)
+    total = sum(weight[part].sum() for part in parts)
+    center = sum((read(part) / size * weight[part, None]).sum(axis=0) for part in parts) / total
+    squares = (((read(part) / size - center) ** 2 * weight[part, None]).sum(axis=0) for part in parts)
+    return center * size, np.sqrt(sum(squares) / total) * size, size
 
 
 class Table(NamedTuple):
@@ -141,7 +166,12 @@ def split_rows(n: int, fraction: float, seed: int) -> tuple[Index, Index]:
 
 
 def refuse_non_numbers(values: Any, name: str) -> None:
-    """Raise a `ValueError` for what would pass for numbers: dates or times (missing ones as -9e18), masked entries."""
+    """Raise a `ValueError` for what is no table of numbers, though it may pass for one.
+
+    Dates or times (missing ones would be -9e18), masked entries, and lazy frames, which hold no values yet.
+    """
+    if hasattr(values, "collect") and not hasattr(values, "__array__"):
+        raise ValueError(f"{name} is a {type(values).__name__}, which holds no values yet: give {name}.collect().")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(f"{name} has masked entries, and what is under a mask means nothing: fill or drop them.")
     if hasattr(values, "columns") and hasattr(values, "dtypes"):
