@@ -234,11 +234,11 @@ def test_what_the_caller_set_for_tensors_of_their_own_changes_nothing(few: Path,
     expected = regressor(epochs=1).fit(few).predict(x)
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
             model = regressor(epochs=1).fit(few)
-        model.save(tmp_path / "model")
-        assert_same(model.predict(x), expected)
-        assert_same(DepthRegressor.load(tmp_path / "model", device="cpu").predict(x), expected)
+            model.save(tmp_path / "model")
+            assert_same(model.predict(x), expected)
+            assert_same(DepthRegressor.load(tmp_path / "model", device="cpu").predict(x), expected)
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -290,6 +290,14 @@ def test_too_few_images(few: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="validation_fraction must lie between 0 and 1"):
             regressor(validation_fraction=fraction).fit(few)
     assert regressor(epochs=1).fit(DepthFolder(few).subset([0, 1, 2])).predict(load(few)[0]).mean.shape == (8, 14, 18)
+
+
+def test_no_more_levels_than_pixels(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each doubles the channels: nine of them would take more memory than there is."""
+    monkeypatch.setattr(DepthRegressor, "build", lambda self: pytest.fail("It was built."))
+    for levels in (4, 9, 10**12):
+        with pytest.raises(ValueError, match=f"levels must be at most 3 for images of 14 x 18 pixels.*got {levels}"):
+            regressor(levels=levels).fit(few)
 
 
 def test_not_fitted(tmp_path: Path) -> None:

@@ -61,6 +61,12 @@ def test_bad_numbers(argument: str) -> None:
         UNet(**{argument: 0})
 
 
+@pytest.mark.parametrize("size", [{"levels": 9}, {"levels": 10**12}, {"width": 10**9}, {"width": 512, "levels": 4}])
+def test_no_more_channels_than_a_memory_holds(size: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"width \* 2 \*\* levels channels, which must be at most 4096"):
+        UNet(**size)
+
+
 @pytest.mark.parametrize("dropout", [-0.1, 1.0])
 def test_bad_dropout(dropout: float) -> None:
     with pytest.raises(ValueError, match="dropout must be"):

@@ -19,9 +19,17 @@ from density_regression.datasets.depth import DepthFolder
 from density_regression.density import GaussianDensity, RobustTempering
 from density_regression.encoders import Patches, UNet, WithScene
 from density_regression.head import Moments
-from density_regression.loop import TrainingOptions, TrainingReport, find_device, own_draws, usual_torch
+from density_regression.loop import (
+    TrainingOptions,
+    TrainingReport,
+    find_device,
+    full_precision,
+    own_draws,
+    usual_torch,
+)
 from density_regression.network import Predictor
 from density_regression.persistence import InvalidModelError, read_model, write_model
+from density_regression.predicting import threads
 from density_regression.scene import SceneRegression
 from density_regression.tables import split_rows
 from density_regression.training import fit_density_regression
@@ -227,9 +235,9 @@ class DepthRegressor:
             The pairs; a path is read by `DepthFolder`.
         """
         pairs = folder if isinstance(folder, DepthFolder) else DepthFolder(folder)
-        train, held_out = self.prepare(pairs)
-        scaling = train.center, train.scale
-        with own_draws(), usual_torch():
+        with own_draws(), usual_torch(), threads(None):
+            train, held_out = self.prepare(pairs)
+            scaling = train.center, train.scale
             torch.manual_seed(self.random_state)
             model = placed(self.build(), self.device)
             report = fit_density_regression(
@@ -243,8 +251,8 @@ class DepthRegressor:
                 callbacks=self.callbacks or (),
                 verbose=self.verbose,
             )
-        model.eval()
-        model.fold()
+            model.eval()
+            model.fold()
         # Only now: a fit that is interrupted leaves what an earlier one has learnt.
         self.model_, self.report_, self.fitted_params_ = model, report, self._params()
         self.center_, self.scale_ = scaling
@@ -259,6 +267,13 @@ class DepthRegressor:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}.")
+        height, width = pairs.size
+        most = min(height, width).bit_length() - 1
+        if self.levels > most:
+            raise ValueError(
+                f"levels must be at most {most} for images of {height} x {width} pixels, which each level halves; "
+                f"got {self.levels}."
+            )
         fraction = max(self.validation_fraction, 1 / len(pairs))
         kept, aside = split_rows(len(pairs), fraction, self.random_state)
         scaling = _depth_scaling(pairs.subset(kept))
@@ -289,7 +304,7 @@ class DepthRegressor:
         x = as_images(images)
         device = next(self.model_.parameters()).device
         parts = []
-        with torch.inference_mode():
+        with full_precision(), threads(None), torch.inference_mode():
             for batch in (part.to(device) for part in x.split(self.batch_size)):
                 pixels = self.model_.pixels(batch)
                 mean, std = in_metres(Moments(*pixels[:2]), self.center_, self.scale_)
@@ -320,8 +335,8 @@ class DepthRegressor:
             self.center_, self.scale_ = (float(value) for value in config["scaling"])
             with usual_torch():
                 self.model_ = self.build()
-            self.model_.load_state_dict(tensors)
-            self.model_.fold()
+                self.model_.load_state_dict(tensors)
+                self.model_.fold()
             self.fitted_params_ = self._params()
             self.report_ = TrainingReport({step: float(value) for step, value in config["seconds"].items()})
         except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 __all__ = ["UNet"]
+
+MOST_CHANNELS: Final = 4096
+"""Most channels of the deepest level: with so many a network has half a billion parameters."""
 
 
 class UNet(nn.Module):
@@ -23,7 +28,7 @@ class UNet(nn.Module):
     width : int
         Features of every pixel, and channels at full resolution.
     levels : int
-        Times that the resolution is halved.
+        Times that the resolution is halved; `width * 2 ** levels` must be at most 4,096.
     dropout : float
         Probability of dropping a channel of the two deepest levels while training; MC Dropout goes on with it.
 
@@ -38,6 +43,12 @@ class UNet(nn.Module):
         super().__init__()
         if channels < 1 or width < 1 or levels < 1:
             raise ValueError(f"channels, width and levels must be at least 1, got {channels}, {width} and {levels}.")
+        # Of many levels not even their power of two, which may be longer than the memory.
+        if levels > MOST_CHANNELS.bit_length() or width * 2**levels > MOST_CHANNELS:
+            raise ValueError(
+                f"The deepest level has width * 2 ** levels channels, which must be at most {MOST_CHANNELS}; "
+                f"got width={width} and levels={levels}."
+            )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
         self.levels = levels
