@@ -9,8 +9,9 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypedDict
 
@@ -27,7 +28,15 @@ from torch import Tensor, nn
 from density_regression.callbacks import Callback
 from density_regression.encoders import MLP
 from density_regression.export import ExportedEstimator
-from density_regression.loop import PRECISIONS, TrainingOptions, TrainingReport, own_draws, usual_torch
+from density_regression.loop import (
+    PRECISIONS,
+    TrainingOptions,
+    TrainingReport,
+    may_draw,
+    own_draws,
+    taking_turns,
+    usual_torch,
+)
 from density_regression.network import Predictor
 from density_regression.persistence import checksum
 from density_regression.predicting import PredictingEstimator, threads
@@ -210,7 +219,10 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         callbacks: Sequence[Callback] | None = None,
         verbose: bool = True,
         random_state: Any = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            raise TypeError(_unknown_parameter(type(self), next(iter(unknown))))
         self.encoder = encoder
         self.hidden = hidden
         self.epochs = epochs
@@ -277,10 +289,13 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         held_out: tuple[ArrayLike, ArrayLike] | None = None,
         pretrained: bool = False,
     ) -> Self:
-        with own_draws(), usual_torch():
+        with taking_turns(), usual_torch(), ExitStack() as draws:
             prepared = self._prepare(X, y, sample_weight, held_out, pretrained=pretrained)
             with threads(self.n_threads):
+                draws.enter_context(own_draws())
                 model = self._built(prepared)
+                if not may_draw(model):
+                    draws.close()
                 run = prepared.run
                 if self.checkpoint_dir is not None:
                     run = run._replace(fingerprint=f"{run.fingerprint} {network_checksum(model)}")
@@ -450,6 +465,13 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _unknown_parameter(estimator: type, name: str) -> str:
+    known = inspect.signature(estimator).parameters
+    nearest = get_close_matches(name, known, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(known)}."
+    return f"{estimator.__name__} has no parameter {name!r}: {hint}"
 
 
 def network_checksum(network: nn.Module) -> str:

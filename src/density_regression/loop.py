@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Final
@@ -24,10 +24,13 @@ __all__ = [
     "TrainingOptions",
     "TrainingReport",
     "find_device",
+    "full_precision",
     "kept_draws",
+    "may_draw",
     "optimise",
     "optimise_each",
     "own_draws",
+    "taking_turns",
     "timed",
     "usual_torch",
 ]
@@ -38,6 +41,13 @@ PRECISIONS: Final = ("32-true", "16-mixed", "bf16-mixed")
 
 MOVED: Final = 0.5
 """What a row counts when its inputs are moved, beside itself; see `TrainingOptions.smoothness`."""
+
+AUTOCAST: Final = ("cpu", "cuda", "mps")
+"""Kinds of device on which a caller may have switched autocast on."""
+
+QUIET: Final = ("torch.nn.modules.", "density_regression.")
+DRAWING: Final = (nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+"""Where layers come from that draw nothing while they are trained, and those from there that do."""
 
 _TURN: Final = threading.RLock()
 
@@ -207,14 +217,14 @@ def _optimise(
         raise ValueError("There is nothing to train: no parameter of the network requires a gradient.")
     history: list[Tensor] = []
     best = _Best(options.patience)
-    read = reader(train)
+    read = _Reading(train)
     mean_weight = train.mean_weight() if isinstance(train, TensorBatches) else None
     average = _Average(weights, options.average * _length(train))
     progress.step(name, options.epochs)
     step = 0
     for _ in range(options.epochs):
         objective.train()
-        total, begun = torch.zeros((), device=fabric.device), step
+        total = torch.zeros((), device=fabric.device)
         for batch in train:
             for group in optimizer.param_groups:
                 group["lr"] = 0.5 * options.learning_rate * (1.0 + math.cos(math.pi * step / steps))
@@ -234,8 +244,7 @@ def _optimise(
             average.step()
             step += 1
             total = total + loss.detach()
-        if step == begun:
-            raise ValueError("The batches have no rows, or were used up: they must come anew in each epoch.")
+        read.end_epoch()
         with average.in_place():
             value = total / _length(train) if held_out is None else _evaluate(objective, held_out, fabric.device)
             running = best.see(value, weights)
@@ -249,6 +258,31 @@ def _optimise(
         if not all(parameter.isfinite().all() for parameter in weights.parameters()):
             raise ValueError(DIVERGED)
     return history
+
+
+class _Reading:
+    """Brings training batches to a device, and sees to it that an epoch has rows with weight."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._read = reader(batches)
+        self._batches = 0
+        # Those of a loader are added up as they come; nobody waits for a GPU before the epoch ends.
+        self._known = batches.rows[2].any() if isinstance(batches, TensorBatches) else None
+        self._weight: Tensor | float = 0.0
+
+    def __call__(self, batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        x, y, weight = self._read(batch, device)
+        self._batches += 1
+        if self._known is None:
+            self._weight = self._weight + weight.sum()
+        return x, y, weight
+
+    def end_epoch(self) -> None:
+        if self._batches == 0:
+            raise ValueError("The batches have no rows, or were used up: they must come anew in each epoch.")
+        if not (self._weight if self._known is None else self._known):
+            raise ValueError("The training batches have no rows with weight: give some a weight above 0.")
+        self._batches, self._weight = 0, 0.0
 
 
 def _adamw(objective: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
@@ -421,9 +455,9 @@ def find_device(name: str) -> torch.device:
     """The device of that name; "auto" is a GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    # Step 3 is done in float64, which other devices lack.
     if name.split(":")[0] not in ("cpu", "cuda"):
-        raise ValueError(f'device must be "cpu", "cuda" or "auto", got {name!r}.')
+        lacking = " Density and head are fitted in float64, which mps lacks." if name.startswith("mps") else ""
+        raise ValueError(f'device must be "cpu", "cuda" or "auto", got {name!r}.{lacking}')
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f'device is {name!r}, but there is no GPU that torch can use; set device="cpu".')
     return torch.device(name)
@@ -469,12 +503,20 @@ def _fabric(options: TrainingOptions) -> Any:
 
 
 @contextmanager
+def taking_turns() -> Iterator[None]:
+    """Let one thread at a time fit; the others wait."""
+    with _TURN:
+        yield
+
+
+@contextmanager
 def own_draws() -> Iterator[None]:
     """Draw what is drawn (weights, dropout) by our seed, and leave the caller's generator as it was.
 
-    The generator is that of the whole process, so fits in threads of it take turns.
+    The generator is that of the whole process: threads that draw meanwhile draw by our seed, too. So it is held no
+    longer than needed, see `may_draw`, and by one thread at a time.
     """
-    with _TURN, kept_draws():
+    with taking_turns(), kept_draws():
         yield
 
 
@@ -486,16 +528,44 @@ def kept_draws() -> Iterator[None]:
         yield
 
 
+def may_draw(network: nn.Module) -> bool:
+    """Whether training a network may draw from torch's generator: by dropout and the like, or a layer unknown here."""
+    return any(_may_draw(part) for part in network.modules())
+
+
+def _may_draw(part: nn.Module) -> bool:
+    known = type(part).__module__.startswith(QUIET) and not (part._forward_hooks or part._forward_pre_hooks)
+    # Recurrent layers and attention drop without a layer for it; modules of ours that draw say so.
+    return not known or isinstance(part, DRAWING) or any(getattr(part, name, False) for name in ("dropout", "draws"))
+
+
 @contextmanager
 def usual_torch() -> Iterator[None]:
-    """Build and train in float32 and with gradients, whatever the caller has set for tensors of their own."""
+    """Build and train as torch does by default, whatever the caller has set for tensors of their own.
+
+    That is in float32, with gradients, on the CPU unless a device is named, and without autocast. All but the type are
+    settings of the thread; the type is the process's, and is left alone if it is float32 already.
+    """
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(full_precision())
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if before != torch.float32:
+            stack.callback(torch.set_default_dtype, before)
+            torch.set_default_dtype(torch.float32)
         with torch.inference_mode(False), torch.enable_grad():
             yield
-    finally:
-        torch.set_default_dtype(before)
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Switch off the caller's `torch.autocast`: half precision holds neither a density nor the second-order steps."""
+    with ExitStack() as stack:
+        for kind in AUTOCAST:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 @contextmanager

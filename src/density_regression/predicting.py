@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import warnings
 from collections.abc import Callable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch.distributions import Normal
 
+from density_regression.loop import full_precision
 from density_regression.saving import SavedEstimator
 from density_regression.tables import Floats, refuse_non_numbers
 
@@ -61,8 +64,9 @@ class PredictingEstimator(SavedEstimator):
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.95) -> tuple[Floats, Floats]:
         """Ends of the central interval that holds the target with probability `coverage`, each (n,) or (n, k)."""
-        if np.ndim(coverage) > 0 or not 0 < coverage < (1 + coverage) / 2 < 1:
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage}.")
+        number = isinstance(coverage, Real) or (np.ndim(coverage) == 0 and np.asarray(coverage).dtype.kind in "fiu")
+        if not number or not 0 < coverage < (1 + coverage) / 2 < 1:
+            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
         low, high = np.moveaxis(self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2]), -1, 0)
         return low, high
 
@@ -103,6 +107,9 @@ class PredictingEstimator(SavedEstimator):
         if not hasattr(self, "some_weight_"):
             check_is_fitted(self)
         device = self.some_weight_.device
+        if torch.is_autocast_enabled(device.type):
+            with full_precision():
+                return self._apply(X, function)
         parts = []
         with threads(self.n_threads), torch.inference_mode():
             x = self._rows(X)
@@ -142,7 +149,10 @@ class PredictingEstimator(SavedEstimator):
 
 def normal_scores(levels: ArrayLike) -> Floats:
     """Quantiles (L,) of the standard Normal at levels (L,), which are checked."""
-    probabilities = np.asarray(levels, dtype=np.float64)
+    try:
+        probabilities = np.asarray(levels, dtype=np.float64)
+    except (TypeError, ValueError):
+        probabilities = np.zeros(1)
     if probabilities.ndim != 1 or not ((probabilities > 0) & (probabilities < 1)).all():
         raise ValueError(f"levels must be a list of numbers strictly between 0 and 1, got {levels!r}.")
     scores: Floats = ndtri(probabilities)
@@ -155,13 +165,42 @@ def _finite_sum(mean: Floats, std: Floats, scores: Floats) -> Floats:
         return np.clip(mean + std * scores, -LARGEST, LARGEST)
 
 
+class _Process:
+    """What this process must know of itself: whether it was forked, and has been told what that costs."""
+
+    forked = False
+    told = False
+
+    @classmethod
+    def was_forked(cls) -> None:
+        cls.forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Process.was_forked)
+
+
 class threads:  # noqa: N801 - a context manager, and read as one
-    """Let torch use this many threads, and as many as before afterwards; None changes nothing."""
+    """Let torch use this many threads, and as many as before afterwards; None changes nothing.
+
+    In a forked process one thread: a fork leaves the parent's OpenMP threads behind, and several would wait for them
+    forever.
+    """
 
     def __init__(self, number: int | None) -> None:
         self.number = number
 
     def __enter__(self) -> None:
+        if _Process.forked and (self.number or torch.get_num_threads()) > 1:
+            self.number = 1
+            if not _Process.told:
+                _Process.told = True
+                warnings.warn(
+                    "This process was forked, and torch may hang in it with several threads: one is used. Set "
+                    'n_threads=1 to say so, or start processes by "spawn" or "forkserver" to use several.',
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         if self.number is not None:
             self._before = torch.get_num_threads()
             torch.set_num_threads(int(self.number))

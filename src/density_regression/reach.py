@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from density_regression.density import TYPICAL_REACH, RobustTempering
 from density_regression.head import Moments, gaussian_losses
-from density_regression.loop import TrainingOptions
+from density_regression.loop import TrainingOptions, may_draw, own_draws
 from density_regression.model import DensityRegression
 from density_regression.network import Features, weighted_mean
 from density_regression.tables import Table
@@ -121,18 +122,22 @@ def learn_reach(
     seeds : sequence of int
         One for each model.
     """
-    hidings, networks = [], []
-    for model, train, held_out, seed in zip(models, trains, held_outs, seeds, strict=True):
-        hidings.append(_hide(model, train, held_out, seed))
-        torch.manual_seed(seed)
-        networks.append([build() for _ in hidings[-1]])
-    work = [
-        Work(network, hiding, seed + i)
-        for own, several, seed in zip(networks, hidings, seeds, strict=True)
-        for i, (network, hiding) in enumerate(zip(own, several, strict=True))
-    ]
-    for start in range(0, len(work), TOGETHER):
-        _train(work[start : start + TOGETHER], options)
+    hidings = [_hide(*given) for given in zip(models, trains, held_outs, seeds, strict=True)]
+    with ExitStack() as draws:
+        draws.enter_context(own_draws())
+        networks = []
+        for several, seed in zip(hidings, seeds, strict=True):
+            torch.manual_seed(seed)
+            networks.append([build() for _ in several])
+        if not may_draw(models[0]):
+            draws.close()
+        work = [
+            Work(network, hiding, seed + i)
+            for own, several, seed in zip(networks, hidings, seeds, strict=True)
+            for i, (network, hiding) in enumerate(zip(own, several, strict=True))
+        ]
+        for start in range(0, len(work), TOGETHER):
+            _train(work[start : start + TOGETHER], options)
     for model, held_out, own, hiding in zip(models, held_outs, networks, hidings, strict=True):
         _choose(model, held_out, own, hiding)
 

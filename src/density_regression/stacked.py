@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
-from density_regression.batches import Batches, on_device
+from density_regression.batches import Batches, TensorBatches, on_device
 from density_regression.encoders import WithInputs, beside
-from density_regression.loop import kept_draws
+from density_regression.loop import kept_draws, may_draw
 
 __all__ = ["MappedLoss", "Stacked", "StackedLoss", "can_train", "stack"]
 
@@ -87,6 +88,7 @@ class _Mapped(Stacked):
         super().__init__()
         # Not a part of this module: its weights say nothing, only its code is run.
         self._code = (modules[0],)
+        self.draws = may_draw(modules[0])
         saved = modules[0].state_dict()
         # A name with a dot cannot be registered.
         for name, value in modules[0].named_parameters():
@@ -171,7 +173,7 @@ class MappedLoss(StackedLoss):
 
 def can_train(together: nn.Module, batches: Batches) -> bool:
     """Whether a stacked loss can be computed and differentiated, which a batch is tried for."""
-    with kept_draws():
+    with nullcontext() if isinstance(batches, TensorBatches) else kept_draws():
         batch = next(iter(batches), None)
     if batch is None:
         return True
@@ -180,7 +182,7 @@ def can_train(together: nn.Module, batches: Batches) -> bool:
         return False
     device = next(together.parameters()).device
     try:
-        with kept_draws():
+        with kept_draws() if may_draw(together) else nullcontext():
             copy.deepcopy(together).train()(*on_device(batch, device)).sum().backward()
     except RuntimeError:
         return False

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from density_regression.base import DeepRegressor, network_checksum, unchanged_on_failure
-from density_regression.loop import own_draws, usual_torch
+from density_regression.loop import may_draw, own_draws, taking_turns, usual_torch
 from density_regression.predicting import threads
 
 __all__ = ["fit_together"]
@@ -90,17 +90,20 @@ def _fit_as_one(
     watched = any(regressor.callbacks for regressor in regressors)
     if len(regressors) < 2 or generators or watched or regressors[0].checkpoint_dir is not None:
         return False
-    with own_draws(), usual_torch(), ExitStack() as stack:
+    with taking_turns(), usual_torch(), ExitStack() as stack, ExitStack() as own:
         together = list(zip(regressors, tables, held_outs, strict=True))
         prepared = [regressor._prepare(X, y, None, held_out) for regressor, (X, y), held_out in together]
         if len({(part.train.x.shape, part.train.y.shape, part.held_out.x.shape) for part in prepared}) > 1:
             return False
         # Only now is the number known to be one that torch takes.
         stack.enter_context(threads(regressors[0].n_threads))
+        own.enter_context(own_draws())
         models, draws = [], []
         for regressor, part in zip(regressors, prepared, strict=True):
             models.append(regressor._built(part))
             draws.append(torch.get_rng_state())
+        if not may_draw(models[0]):
+            own.close()
         rows, held, _, runs = zip(*prepared, strict=True)
         reports = regressors[0]._train_together(models, rows, held, runs, draws)
         if reports is None:

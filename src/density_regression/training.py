@@ -6,7 +6,7 @@ import copy
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -25,6 +25,8 @@ from density_regression.loop import (
     TrainingOptions,
     TrainingReport,
     find_device,
+    full_precision,
+    may_draw,
     optimise,
     optimise_each,
     own_draws,
@@ -61,6 +63,7 @@ REFIT_PATIENCE: Final = 3
 """Rounds of step 3; after each, the held-out rows say whether it was the best so far. So many without one end it."""
 
 
+@full_precision()
 def fit_density_regression(
     model: DensityRegression,
     train: Batches,
@@ -134,9 +137,9 @@ def fit_density_regression(
             return report
         seen = train if unvaried is None else unvaried
         if done < 2 and isinstance(model.encoder, WithScene):
-            with _from_the_start(options.seed, seen):
+            with _from_the_start(model, options.seed, seen):
                 model.encoder.fit_scene(_Inputs(seen, device))
-        with _from_the_start(options.seed, seen, held_out):
+        with _from_the_start(model, options.seed, seen, held_out):
             features = cache_features(model, seen)
             held = cache_features(model, held_out) if held_out is not None else features
         if done < 1 and pretrained:
@@ -423,13 +426,15 @@ def _loss_on(rows: _Rows, head: Head) -> float:
 
 
 @contextmanager
-def _from_the_start(seed: int, *several: Batches | None) -> Iterator[None]:
+def _from_the_start(model: nn.Module, seed: int, *several: Batches | None) -> Iterator[None]:
     """Shuffle and vary batches by our seed, whatever was drawn before.
 
     What steps 2 and 3 see must not depend on how many epochs of step 1 this process has seen.
     """
-    with own_draws():
-        torch.manual_seed(seed)
+    with ExitStack() as draws:
+        if may_draw(model) or not all(batches is None or isinstance(batches, TensorBatches) for batches in several):
+            draws.enter_context(own_draws())
+            torch.manual_seed(seed)
         for batches in several:
             rewind(batches)
         yield

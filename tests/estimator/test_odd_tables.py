@@ -211,6 +211,33 @@ def test_masked_entries_are_no_numbers() -> None:
         reg.predict(masked_X)
 
 
+def test_lazy_frames_hold_no_values(fitted) -> None:
+    polars = pytest.importorskip("polars")
+    lazy_X, lazy_y = polars.LazyFrame({"a": X20[:, 0]}), polars.LazyFrame({"y": Y20})
+    with pytest.raises(ValueError, match=r"X is a LazyFrame.*give X\.collect\(\)"):
+        quick().fit(lazy_X, Y20)
+    with pytest.raises(ValueError, match=r"y is a LazyFrame.*give y\.collect\(\)"):
+        quick().fit(X20, lazy_y)
+    with pytest.raises(ValueError, match="sample_weight is a LazyFrame"):
+        quick().fit(X20, Y20, lazy_y)
+    with pytest.raises(ValueError, match="X is a LazyFrame"):
+        fitted.predict(lazy_X)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("epoch", "did you mean 'epochs'"), ("tempring", "did you mean 'tempering'"), ("C", "it has head")],
+)
+def test_unknown_parameters_are_told_from_known_ones(name: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=f"^DensityRegressor has no parameter {name!r}: {hint}"):
+        quick(**{name: 3})
+
+
+def test_the_other_gpu_lacks_float64() -> None:
+    with pytest.raises(ValueError, match=r"got 'mps'.*float64"):
+        quick(device="mps").fit(X20, Y20)
+
+
 def test_sparse_targets() -> None:
     with pytest.raises(ValueError, match=r"y must be dense.*toarray"):
         quick().fit(X20, csr_matrix(Y20[:, None]))

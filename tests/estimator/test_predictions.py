@@ -51,13 +51,13 @@ def test_outputs_are_float64_of_one_dimension(fitted, cubic) -> None:
     assert fitted.sample(cubic.X).shape == (1, 200)
 
 
-@pytest.mark.parametrize("coverage", [0, 1, 1 - 1e-16, -0.1, 95, float("nan"), np.array([0.5, 0.9])])
+@pytest.mark.parametrize("coverage", [0, 1, 1 - 1e-16, -0.1, 95, float("nan"), np.array([0.5, 0.9]), "a", "0.9", None])
 def test_bad_coverage(fitted, coverage: float) -> None:
     with pytest.raises(ValueError, match=r"coverage must lie strictly between 0 and 1, got"):
         fitted.predict_interval([[0.0]], coverage=coverage)
 
 
-@pytest.mark.parametrize("levels", [[0.0], [0.5, 1.0], [-0.1], [float("nan")], 0.5, [[0.5]], None])
+@pytest.mark.parametrize("levels", [[0.0], [0.5, 1.0], [-0.1], [float("nan")], 0.5, [[0.5]], None, ["a"]])
 def test_bad_levels(fitted, levels: object) -> None:
     with pytest.raises(ValueError, match="levels must be a list of numbers strictly between 0 and 1"):
         fitted.predict_quantiles([[0.0]], levels)

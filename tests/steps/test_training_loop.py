@@ -21,6 +21,7 @@ from density_regression import (
     TrainingOptions,
     fit_density_regression,
 )
+from density_regression.baselines import GaussianNetwork, fit_baseline
 from density_regression.datasets import make_cubic
 from density_regression.density import Density
 from density_regression.training import TensorBatches, pretrain
@@ -254,6 +255,19 @@ def test_a_device_that_is_none() -> None:
 def test_held_out_rows_that_are_none(held_out: Any) -> None:
     with pytest.raises(ValueError, match="held_out"):
         fit_density_regression(network(), batches(*wave()), held_out, options=TrainingOptions(epochs=1))
+
+
+@pytest.mark.parametrize("positions", [(), (4,)])
+@pytest.mark.parametrize("loader", [False, True])
+def test_rows_without_weight_train_nothing(loader: bool, positions: tuple[int, ...]) -> None:
+    rows = torch.zeros(6, 1, *positions), torch.ones(6, 1, *positions), torch.zeros(6, *positions)
+    encoder = nn.Conv1d(1, 4, 1) if positions else nn.Linear(1, 4)
+    train = DataLoader(TensorDataset(*rows), 3) if loader else TensorBatches(*rows, 3)
+    options = TrainingOptions(epochs=1)
+    with pytest.raises(ValueError, match="training batches have no rows with weight"):
+        fit_baseline(GaussianNetwork(encoder, 4), train, options=options, verbose=False)
+    with pytest.raises(ValueError, match="training batches have no rows with weight"):
+        fit_density_regression(DensityRegression(encoder, 4), train, options=options, verbose=False)
 
 
 # -- the loop of step 1 -----------------------------------------------------------------------------------------------

@@ -16,7 +16,16 @@ from density_regression.base import DeepRegressor, Run
 from density_regression.batches import Batches, TensorBatches
 from density_regression.callbacks import Callback, Monitor
 from density_regression.encoders import feature_width
-from density_regression.loop import TrainingOptions, TrainingReport, find_device, optimise, optimise_each, timed
+from density_regression.loop import (
+    TrainingOptions,
+    TrainingReport,
+    find_device,
+    full_precision,
+    may_draw,
+    optimise,
+    optimise_each,
+    timed,
+)
 from density_regression.network import Network, Predictor, weighted_mean
 from density_regression.persistence import Checkpoints
 from density_regression.predicting import CHUNK
@@ -85,6 +94,7 @@ class Objective(nn.Module):
         return self.model.loss(x, y, weight)
 
 
+@full_precision()
 def fit_baseline(
     model: Rival,
     train: Batches,
@@ -154,13 +164,14 @@ def fit_baselines_together(
 ) -> list[TrainingReport] | None:
     """Train rivals of one kind, each on rows of its own, as one computation; None if that cannot be.
 
-    Each ends as it would by `fit_baseline`, but for rounding, and for what is drawn while training. It begins with
-    torch's generator in the state that `draws` has for it.
+    Each ends as it would by `fit_baseline`, but for rounding, and for what is drawn while training. One that draws
+    begins with torch's generator in the state that `draws` has for it.
     """
     report = TrainingReport({"train": 0.0})
     with Monitor(verbose) as progress, timed(report, "train"):
         for model, train, draw in zip(models, trains, draws, strict=True):
-            torch.set_rng_state(draw)
+            if may_draw(model):
+                torch.set_rng_state(draw)
             model.to(find_device(options.device))
             model.begin(train)
         parts = models[0].parts

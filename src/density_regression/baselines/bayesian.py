@@ -148,8 +148,9 @@ class BayesianLinear(nn.Module):
     def _drawn(self, x: Tensor, draws: Draws) -> Tensor:
         # A layer that the encoder uses twice has the same weights both times.
         if self not in draws.kept:
-            noise = torch.stack([torch.randn(self.mean.shape, generator=generator) for generator in draws.generators])
-            draws.kept[self] = self.mean + self.std * noise.to(self.mean)
+            shape = self.mean.shape
+            noise = [torch.randn(shape, generator=generator, device="cpu") for generator in draws.generators]
+            draws.kept[self] = self.mean + self.std * torch.stack(noise).to(self.mean)
         draws.check(x)
         # In float64: batched products of single precision round otherwise for a row in another place.
         weight = draws.kept[self].double()

@@ -101,6 +101,8 @@ class RandomNetwork(SampledBaseline, GaussianNetwork):
     seed: Tensor
 
     no_graph = "it draws at random when it predicts"
+    draws = True
+    """Training draws from torch's generator."""
 
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, n_samples: int = 50) -> None:
         super().__init__(encoder, features, targets)
@@ -125,7 +127,8 @@ class RandomNetwork(SampledBaseline, GaussianNetwork):
 
     def _drawn_moments(self, x: Tensor, count: int) -> Moments:
         # A seed for each network: how many are computed at once then changes nothing.
-        seeds = torch.randint(2**31, (count,), generator=torch.Generator().manual_seed(int(self.seed))).tolist()
+        first = torch.Generator().manual_seed(int(self.seed))
+        seeds = torch.randint(2**31, (count,), generator=first, device="cpu").tolist()
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         at_once = ROWS // max(len(x) * x.shape[2:].numel(), 1)
         at_once = max(min(at_once, WEIGHTS // sum(part.numel() for part in self.parameters())), 1)

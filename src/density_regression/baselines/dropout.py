@@ -45,7 +45,8 @@ class MCDropout(nn.Module):
         if draws is None:
             return x * F.dropout(x.new_ones(len(x), *shape), self.p) if self.training else x
         draws.check(x)
-        kept = torch.stack([torch.rand(shape, generator=generator) >= self.p for generator in draws.generators])
+        numbers = [torch.rand(shape, generator=generator, device="cpu") for generator in draws.generators]
+        kept = torch.stack(numbers) >= self.p
         scaled = kept.to(x) / max(1.0 - self.p, torch.finfo(x.dtype).tiny)
         thinned: Tensor = x.unflatten(0, (len(kept), -1)) * scaled.unsqueeze(1)
         return thinned.flatten(0, 1)

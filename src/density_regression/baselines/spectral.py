@@ -140,6 +140,9 @@ class SpectralBaseline(Baseline):
     SAMPLE: Final = 2000
     """Most rows whose features say where to start."""
 
+    draws = True
+    """`begin` draws from torch's generator."""
+
     total_weight: float = 1.0
     """Sum of the weights of the training rows and positions, against which the prior counts as one."""
 

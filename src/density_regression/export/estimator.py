@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from density_regression.export.graph import DTYPES, Dtype, Graph, export_program, refuse_lost_digits
 from density_regression.export.onnx import OnnxDifference, compare_onnx, write_onnx
+from density_regression.loop import usual_torch
 from density_regression.network import Predictor
 from density_regression.tables import Floats, Scaling
 
@@ -31,6 +32,7 @@ class ExportedEstimator:
         """Rows to predict, checked."""
         raise NotImplementedError
 
+    @usual_torch()
     def to_onnx(self, path: str | os.PathLike[str], *, dtype: Dtype = "float64", int8: bool = False) -> float:
         """Write the fitted model as one ONNX graph, from rows in their own units to results in the target's.
 
@@ -66,6 +68,7 @@ class ExportedEstimator:
         about |= {"encoder": "int8"} if int8 else {}
         return write_onnx(self._graph(dtype), path, reference=self._graph("float64"), int8=int8, about=about)
 
+    @usual_torch()
     def check_onnx(self, path: str | os.PathLike[str], X: ArrayLike | None = None) -> OnnxDifference:
         """How far the results of a file that `to_onnx` wrote are from those of `predict`.
 
@@ -89,6 +92,7 @@ class ExportedEstimator:
         center, scale = self.x_scaling_
         return compare_onnx(path, graph, center + scale * np.random.default_rng(0).normal(size=(1000, len(center))))
 
+    @usual_torch()
     def to_program(self, *, dtype: Dtype = "float64") -> ExportedProgram:
         """The same graph by `torch.export`, to compile ahead of time or to save with `torch.export.save`."""
         return export_program(self._graph(dtype))
