@@ -564,7 +564,9 @@ def full_precision() -> Iterator[None]:
     with ExitStack() as stack:
         for kind in AUTOCAST:
             if torch.is_autocast_enabled(kind):
-                stack.enter_context(torch.autocast(kind, enabled=False))
+                # Without its cache, too: weights that are cast for training of mixed precision would stay in it until
+                # the caller's autocast ends, as they were at first.
+                stack.enter_context(torch.autocast(kind, enabled=False, cache_enabled=False))
         yield
 
 

@@ -66,6 +66,16 @@ def test_nor_on_fits_made_together_and_saved(cubic, tmp_path) -> None:
         np.testing.assert_array_equal(moments(reg, cubic.X), expected)
 
 
+def test_nor_on_mixed_precision(cubic) -> None:
+    """An autocast around another keeps the weights that the inner one has cast, also after they have changed."""
+    reg = quick(epochs=3, precision="bf16-mixed").fit(*cubic)
+    expected = moments(reg, cubic.X)
+    assert not np.array_equal(moments(quick(epochs=3).fit(*cubic), cubic.X), expected)
+    with surroundings(4):
+        reg.fit(*cubic)
+    np.testing.assert_array_equal(moments(reg, cubic.X), expected)
+
+
 def test_nor_on_exports(fitted, tmp_path) -> None:
     pytest.importorskip("onnxruntime")
     with surroundings(3):
