@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -246,8 +246,7 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         if "__init__" in vars(cls):
             handed_on = inspect.signature(super(cls, cls).__init__).parameters
             own = inspect.signature(cls.__init__).parameters
-            merged = {name: part for name, part in {**own, **handed_on, **own}.items() if part.kind != part.VAR_KEYWORD}
-            cls.__init__.__signature__ = inspect.Signature(list(merged.values()))  # type: ignore[attr-defined]
+            _name_parameters(cls, {**own, **handed_on, **own})
 
     # -- fitting ------------------------------------------------------------------------------------------------
 
@@ -465,6 +464,16 @@ class DeepRegressor(RegressorMixin, PredictingEstimator, ExportedEstimator, ABC)
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _name_parameters(estimator: type, parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Let the signature of `__init__` have these parameters, but for `**` ones."""
+    named = [part for part in parameters.values() if part.kind != part.VAR_KEYWORD]
+    estimator.__init__.__signature__ = inspect.Signature(named)  # type: ignore[misc]
+
+
+# Those that it does not know are no parameters.
+_name_parameters(DeepRegressor, inspect.signature(DeepRegressor.__init__).parameters)
 
 
 def _unknown_parameter(estimator: type, name: str) -> str:
