@@ -193,8 +193,8 @@ def test_under_autocast_the_encoder_alone_is_in_half_precision(density, dtype):
         found = results(model, far)
     assert z.dtype == dtype
     # What full precision makes of the same features.
-    model.encoder = nn.Identity()
-    for part, other in zip(found, results(model, z), strict=True):
+    model.encoder.forward = lambda x: z
+    for part, other in zip(found, results(model, far), strict=True):
         assert part.isfinite().all()
         assert torch.equal(part, other)
 

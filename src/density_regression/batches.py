@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["Batches", "TensorBatches", "on_device", "reader", "rewind"]
+__all__ = ["Batches", "ScaledTargets", "TensorBatches", "kept_shuffles", "on_device", "reader", "rewind"]
 
 
 class Batches(Protocol):
@@ -49,10 +50,7 @@ class TensorBatches:
     @classmethod
     def side_by_side(cls, parts: Sequence[TensorBatches], members: int) -> TensorBatches:
         """Batches of several tables of one shape, with as many `members` each: x (tables * members, batch, ...)."""
-        generators: list[torch.Generator] = []
-        for part in parts:
-            given = part._generator
-            generators += [given] if isinstance(given, torch.Generator) else given or []
+        generators = [generator for part in parts for generator in part.generators]
         x, y, weight = (torch.cat(tables) for tables in zip(*(part.rows for part in parts), strict=True))
         together = cls(x, y, weight, parts[0].batch_size, generators or None)
         together._length, together._batches = parts[0]._length, parts[0]._batches
@@ -68,6 +66,11 @@ class TensorBatches:
         if generator is not None and not isinstance(generator, torch.Generator):
             generator = generator[member]
         return TensorBatches(*self.rows, self.batch_size, generator)
+
+    def with_targets(self, y: Tensor) -> TensorBatches:
+        """The same batches, shuffled by the same generators, with other targets."""
+        x, _, weight = self.rows
+        return TensorBatches(x, y, weight, self.batch_size, self._generator)
 
     def sample(self, rows: int) -> TensorBatches:
         """Batches of at most so many rows, drawn at random from those with weight, in the order of their table."""
@@ -89,11 +92,14 @@ class TensorBatches:
         of_tables = weight.flatten().view(-1, self._length * weight.shape[1:].numel()).mean(1)
         return of_tables[self._begins[:, 0] // self._length]
 
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """Where the shuffles come from; none if there are none."""
+        return [self._generator] if isinstance(self._generator, torch.Generator) else list(self._generator or [])
+
     def rewind(self) -> None:
         """Begin the sequence of shuffles anew."""
-        generators = [self._generator] if isinstance(self._generator, torch.Generator) else self._generator or []
-        for generator in generators:
-            generator.manual_seed(generator.initial_seed())
+        rewind(self)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         if self._generator is None and self._begins is None:
@@ -113,14 +119,61 @@ class TensorBatches:
         return order if self._begins is None else order + self._begins
 
 
+class ScaledTargets:
+    """Batches of any kind with their targets (batch, k, ...) scaled: (y - center) / scale, each (k,)."""
+
+    def __init__(self, batches: Batches, center: Tensor, scale: Tensor) -> None:
+        self.batches = batches
+        self._center = center.double()
+        self._scale = scale.double()
+
+    @classmethod
+    def of(cls, batches: Batches, center: Tensor, scale: Tensor) -> Batches:
+        """Those of other batches; tables in memory are scaled once, and stay what they are."""
+        scaled = cls(batches, center, scale)
+        return batches.with_targets(scaled._apply(batches.rows[1])) if isinstance(batches, TensorBatches) else scaled
+
+    def __len__(self) -> int:
+        return len(self.batches)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        for batch in self.batches:
+            # What is no batch is refused where it is read.
+            fine = isinstance(batch, Sequence) and len(batch) in (2, 3) and isinstance(batch[1], Tensor)
+            yield (batch[0], self._apply(batch[1]), *batch[2:]) if fine else batch
+
+    def _apply(self, y: Tensor) -> Tensor:
+        if y.ndim < 2 or y.shape[1] != len(self._center):
+            # The network will say what it expects.
+            return y
+        center, scale = (part.to(y.device).view(-1, *[1] * (y.ndim - 2)) for part in (self._center, self._scale))
+        # In float64: what is left of a large target after the subtraction must be what was there before.
+        return ((y.double() - center) / scale).to(_floating(y))
+
+
 def rewind(batches: Batches | None) -> None:
     """Begin the sequence of shuffles anew, of `TensorBatches` or of a loader with a generator of its own."""
+    for generator in _generators(batches):
+        generator.manual_seed(generator.initial_seed())
+
+
+@contextmanager
+def kept_shuffles(batches: Batches) -> Iterator[None]:
+    """Leave the sequence of shuffles where it was."""
+    before = [(generator, generator.get_state()) for generator in _generators(batches)]
+    yield
+    for generator, state in before:
+        generator.set_state(state)
+
+
+def _generators(batches: Batches | None) -> list[torch.Generator]:
+    if isinstance(batches, ScaledTargets):
+        return _generators(batches.batches)
     if isinstance(batches, TensorBatches):
-        batches.rewind()
-    for owner in (batches, getattr(batches, "sampler", None)):
-        generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator):
-            generator.manual_seed(generator.initial_seed())
+        return batches.generators
+    owners = (batches, getattr(batches, "sampler", None))
+    found = [getattr(owner, "generator", None) for owner in owners]
+    return [generator for generator in found if isinstance(generator, torch.Generator)]
 
 
 def on_device(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,10 +193,15 @@ def on_device(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, 
 def _moved(batch: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     x, y, *rest = batch
     weight = rest[0] if rest else torch.ones(len(x))
+    dtype = _floating(y)
+    return x.to(device), y.to(device, dtype), weight.to(device, dtype)
+
+
+def _floating(y: Tensor) -> torch.dtype:
+    """Type of floating-point numbers for targets and their weights."""
     dtype = y.dtype if y.is_floating_point() else torch.get_default_dtype()
     # Half precision cannot hold the sum of the weights of a few images.
-    dtype = torch.promote_types(dtype, torch.float32)
-    return x.to(device), y.to(device, dtype), weight.to(device, dtype)
+    return torch.promote_types(dtype, torch.float32)
 
 
 def reader(batches: Batches) -> Callable[[tuple[Tensor, ...], torch.device], tuple[Tensor, Tensor, Tensor]]:

@@ -249,6 +249,7 @@ class DepthRegressor:
                 checkpoint_dir=self.checkpoint_dir,
                 fingerprint="" if self.checkpoint_dir is None else f"{self._params()} {pairs.checksum()}",
                 callbacks=self.callbacks or (),
+                scale_targets=False,
                 verbose=self.verbose,
             )
             model.eval()

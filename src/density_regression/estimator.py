@@ -226,6 +226,7 @@ class DensityRegressor(DeepRegressor):
             fingerprint=run.fingerprint,
             pretrained=run.pretrained,
             callbacks=self.callbacks or (),
+            scale_targets=False,
             verbose=self.verbose,
         )
         # Of an encoder that was trained elsewhere nobody knows what it has seen.

@@ -85,15 +85,13 @@ class DensityRegression(Network):
         return self.positions(self.precisely(self.density, self.rows(z))[:, None], z).squeeze(1)
 
     def decompose(self, x: Tensor) -> Decomposition:
-        """Split the predictive variance into noise and strangeness.
+        """Split the predictive variance into noise and strangeness: standard deviations in the target's units.
 
         The aleatoric part is the variance the head gives to a typical input, one at the reference density; what a
         lower density adds to it is the epistemic part. It measures the distance to the training data, not how many
         rows there were.
         """
-        z = self.encode(x)
-        aleatoric, epistemic = self.precisely(self._row_parts, self.rows(z))
-        return Decomposition(self.positions(aleatoric, z), self.positions(epistemic, z))
+        return Decomposition(*(self.widened(part) for part in self.by_position(self._row_parts, x)))
 
     def _row_parts(self, rows: Tensor) -> Decomposition:
         log_density = self.tempered(rows)
@@ -107,7 +105,7 @@ class DensityRegression(Network):
         return Decomposition(typical.exp(), epistemic)
 
     def row_moments(self, z: Tensor) -> Moments:
-        """Moments (n, k) at features `z` (n, features)."""
+        """Moments (n, k) of the scaled target at features `z` (n, features)."""
         moments: Moments = self.head(z, self.tempered(z))
         return moments
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ __all__ = ["Features", "Network", "Predictor", "position_weights", "weighted_mea
 
 T = TypeVar("T")
 
+LOG_LIMIT: Final = 87.0
+"""Largest |log std| in the target's units: e^87 is finite in float32, and e^-87 is not 0."""
+
 
 class Features(NamedTuple):
     """Features z (n, D) with targets (n, k) and weights (n,), one row for every position."""
@@ -27,7 +31,11 @@ class Features(NamedTuple):
 
 
 class Predictor(nn.Module, ABC):
-    """A module whose forward returns a Normal.
+    """A module whose forward returns a Normal, in the target's units.
+
+    Inside, targets have mean 0 and standard deviation 1. What they were before is learnt by a fit and kept in two
+    buffers, `target_center` and `target_scale` (k,), which are part of the state dict; both are None where targets are
+    taken as they are.
 
     Parameters
     ----------
@@ -38,11 +46,19 @@ class Predictor(nn.Module, ABC):
     no_graph: ClassVar[str] = ""
     """Why predictions cannot be written as one graph, if they cannot."""
 
+    LEARNT: ClassVar[tuple[str, ...]] = ("target_center", "target_scale")
+    """Buffers that are None until a fit learns them, and in states of earlier versions."""
+
+    target_center: Tensor | None
+    target_scale: Tensor | None
+
     def __init__(self, targets: int = 1) -> None:
         super().__init__()
         if targets < 1:
             raise ValueError(f"targets must be at least 1, got {targets}.")
         self.targets = targets
+        for name in self.LEARNT:
+            self.register_buffer(name, None)
 
     def forward(self, x: Tensor) -> Normal:
         """Predictive distribution, of shape (batch, k) or (batch, k, ...)."""
@@ -51,7 +67,53 @@ class Predictor(nn.Module, ABC):
 
     @abstractmethod
     def moments(self, x: Tensor) -> Moments:
-        """Mean and log standard deviation, of the shape of `forward`."""
+        """Mean and log standard deviation, of the shape of `forward` and in the target's units."""
+
+    def scale_targets(self, center: Tensor | None, scale: Tensor | None) -> None:
+        """Set mean and standard deviation (k,) of the targets; None and None to take targets as they are."""
+        like = self._own_type()
+        self.target_center = None if center is None else center.detach().to(like)
+        self.target_scale = None if scale is None else scale.detach().to(like)
+
+    def in_units(self, moments: Moments, axis: int = 1) -> Moments:
+        """Moments of scaled targets in the target's own units, finite; targets lie along an axis."""
+        if self.target_scale is None:
+            return moments
+        mean, log_std = moments
+        log_std = log_std + along(self.target_scale.log(), log_std, axis)
+        return Moments(self.shifted(mean, axis), log_std.clamp(-LOG_LIMIT, LOG_LIMIT))
+
+    def shifted(self, values: Tensor, axis: int = 1) -> Tensor:
+        """Values of scaled targets, such as means, in the target's own units, finite; targets lie along an axis."""
+        if self.target_center is None or self.target_scale is None:
+            return values
+        largest = torch.finfo(values.dtype).max
+        values = values * along(self.target_scale, values, axis) + along(self.target_center, values, axis)
+        return values.clamp(-largest, largest)
+
+    def widened(self, values: Tensor, power: int = 1) -> Tensor:
+        """Standard deviations (batch, k, ...) of scaled targets in the target's own units; variances with power 2."""
+        if self.target_scale is None:
+            return values
+        return (values * along(self.target_scale, values) ** power).clamp_max(torch.finfo(values.dtype).max)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        # A state of an encoder alone says nothing of what is learnt about its features.
+        whole = any(name.startswith(prefix) and not name.startswith(f"{prefix}encoder.") for name in state_dict)
+        for name in self.LEARNT if whole else ():
+            saved, own = state_dict.get(prefix + name), self._buffers[name]
+            if saved is None:
+                self._buffers[name] = None
+            elif own is None or own.shape != saved.shape:
+                self._buffers[name] = self._own_type().new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _own_type(self) -> Tensor:
+        """A tensor of the device, and of the type, in which the network answers."""
+        parameters = list(self.parameters())
+        real = [parameter for parameter in parameters if parameter.is_floating_point()]
+        # The encoder comes first, and may be of another precision than what reads it.
+        return (real or parameters)[-1].detach()
 
 
 class Network(Predictor):
@@ -78,17 +140,64 @@ class Network(Predictor):
         self.encoder = encoder
 
     def moments(self, x: Tensor) -> Moments:
-        """Mean and log standard deviation, of the shape of `forward`."""
-        z = self.encode(x)
-        mean, log_std = self.precisely(self.row_moments, self.rows(z))
-        return Moments(self.positions(mean, z), self.positions(log_std, z))
+        """Mean and log standard deviation, of the shape of `forward` and in the target's units.
+
+        Finite for every finite input; NaN where an input is NaN and the encoder makes NaN of it.
+        """
+        return self.in_units(self.scaled_moments(x))
+
+    def scaled_moments(self, x: Tensor) -> Moments:
+        """Likewise for the scaled target."""
+        return Moments(*self.by_position(self.row_moments, x))
 
     @abstractmethod
     def row_moments(self, z: Tensor) -> Moments:
-        """Moments (n, k) at features `z` (n, features)."""
+        """Moments (n, k) of the scaled target at features `z` (n, features)."""
+
+    def by_position(self, function: Callable[[Tensor], Iterable[Tensor]], x: Tensor) -> list[Tensor]:
+        """Results (batch, k, ...) of a function from features (n, features) to several (n, k).
+
+        NaN at positions where NaN inputs made the features NaN.
+        """
+        raw = self._features(x)
+        z = self._held(raw)
+        parts = [self.positions(part, z) for part in self.precisely(function, self.rows(z))]
+        missing = _missing(raw, x)
+        return parts if missing is None else [part.masked_fill(missing, math.nan) for part in parts]
 
     def encode(self, x: Tensor) -> Tensor:
         """Features z, of shape (batch, features) or (batch, features, ...), always finite."""
+        return self._held(self._features(x))
+
+    @torch.no_grad()
+    def try_on(self, x: Tensor, y: Tensor, weight: Tensor) -> None:
+        """Raise a ValueError if the encoder cannot read a batch, or features or targets are of another shape."""
+        training = self.encoder.training
+        self.encoder.eval()
+        try:
+            self.flat(x, y, weight)
+        except RuntimeError as error:
+            shape = tuple(x.shape)
+            raise ValueError(
+                f"The encoder does not take inputs of shape {shape} and type {x.dtype}: {error}"
+            ) from error
+        finally:
+            self.encoder.train(training)
+
+    @torch.no_grad()
+    def refuse_missing(self, x: Tensor, weight: Tensor) -> None:
+        """Raise a ValueError for rows to learn from whose NaN inputs make their features NaN."""
+        if not (x.is_floating_point() and x.isnan().any()):
+            return
+        lost = _missing(self._features(x), x)
+        if lost is not None and (lost.flatten(1).any(1) & (weight.reshape(len(x), -1) > 0).any(1)).any():
+            raise ValueError(
+                "Inputs are NaN, and so are the features that the encoder makes of them. Fill or drop such rows, or "
+                "take an encoder that masks what is missing."
+            )
+
+    def _features(self, x: Tensor) -> Tensor:
+        """What the encoder returns, of the right shape; of any size, or NaN."""
         z: Tensor = self.encoder(x)
         if not isinstance(z, Tensor):
             raise ValueError(f"The encoder returned a {type(z).__name__}; expected one tensor of features.")
@@ -97,6 +206,10 @@ class Network(Predictor):
                 f"The encoder returned shape {tuple(z.shape)}; expected (batch, {self.features}) or "
                 f"(batch, {self.features}, ...). Set features= to its width."
             )
+        return z
+
+    def _held(self, z: Tensor) -> Tensor:
+        """Features of any size brought into range, in a precision that can be read."""
         z = tame(z)
         return z if z.dtype == torch.float32 else self._readable(z)
 
@@ -134,6 +247,28 @@ class Network(Predictor):
     def positions(rows: Tensor, like: Tensor) -> Tensor:
         """From (n, d) back to (batch, d, ...), positions as in `like`."""
         return rows if like.ndim == 2 else rows.unflatten(0, (like.shape[0], *like.shape[2:])).movedim(-1, 1)
+
+
+def along(values: Tensor, like: Tensor, axis: int = 1) -> Tensor:
+    """Values (k,), one for each target, along an axis of another tensor."""
+    return values.view([-1 if i == axis else 1 for i in range(like.ndim)])
+
+
+def _missing(z: Tensor, x: Tensor) -> Tensor | None:
+    """Where (batch, 1, ...) features are NaN in rows with NaN inputs; None where there are none such, or nobody looks.
+
+    In other rows NaN is an overflow. Exported graphs and networks under vmap, which train, are spared the look.
+    """
+    if torch._C._functorch.is_batchedtensor(z) or torch.compiler.is_exporting():
+        return None
+    # One number tells: a GPU would have to be waited for, and a compiler knows no numbers.
+    told = z.device.type == "cpu" and not torch.compiler.is_compiling()
+    if told and not math.isnan(z.detach().sum().item()):
+        return None
+    if not (isinstance(x, Tensor) and x.is_floating_point() and len(x) == len(z)):
+        return None
+    rows = x.isnan().flatten(1).any(1) if x.ndim > 1 else x.isnan()
+    return z.isnan().any(1, keepdim=True) & along(rows, z, 0)
 
 
 def position_weights(weight: Tensor, y: Tensor) -> Tensor:

@@ -179,7 +179,8 @@ def _train(work: Sequence[Work], options: TrainingOptions) -> None:
     ):
         return
     for network, train, held_out, seed in zip(networks, trains, held_outs, seeds, strict=True):
-        fit_density_regression(network, train, held_out, options=replace(options, seed=seed), verbose=False)
+        own = replace(options, seed=seed)
+        fit_density_regression(network, train, held_out, options=own, scale_targets=False, verbose=False)
 
 
 class _Judge:

@@ -92,9 +92,8 @@ class SceneRegression(DensityRegression):
         log_density = (log_density.unflatten(0, (len(z), -1)) + tame(scene)[:, None]).flatten()
         location, s = linear.chunk(2, dim=-1)
         mean, log_std = self.head.combine(location, s, self.tempering(log_density))
-        return PixelMoments(
-            self.positions(mean, z), self.positions(log_std, z), self.positions(log_density[:, None], z)[:, 0]
-        )
+        moments = self.in_units(Moments(self.positions(mean, z), self.positions(log_std, z)))
+        return PixelMoments(*moments, self.positions(log_density[:, None], z)[:, 0])
 
 
 def _unfold(model: SceneRegression, keys: object) -> None:

@@ -36,6 +36,7 @@ from density_regression.model import DensityRegression
 from density_regression.network import Features, weighted_mean
 from density_regression.persistence import Checkpoints, checksum
 from density_regression.stacked import MappedLoss, Stacked, StackedLoss, can_train, stack
+from density_regression.targets import learn_target_scale, with_scaled_targets
 
 __all__ = [
     "Batches",
@@ -75,6 +76,7 @@ def fit_density_regression(
     fingerprint: str = "",
     pretrained: bool = False,
     callbacks: Iterable[Callback] = (),
+    scale_targets: bool = True,
     verbose: bool = True,
 ) -> TrainingReport:
     """Train a model by the three steps of `alg:algorithm`.
@@ -88,8 +90,8 @@ def fit_density_regression(
         (x, y) or (x, y, weight), with y of the shape the model predicts: (batch, k) or (batch, k, ...), and weight
         (batch,), or (batch, ...) for single positions; where it is zero, targets may be NaN. Weights count across
         batches for `TensorBatches`, elsewhere within each batch. A `torch.utils.data.DataLoader` will do; for
-        steps 2 and 3 its shuffles begin anew, by `options.seed` if it has no generator of its own. Give targets of
-        about unit scale.
+        steps 2 and 3 its shuffles begin anew, by `options.seed` if it has no generator of its own. Targets are in their
+        own units, and so is what the model then predicts.
     held_out : iterable of batches, optional
         Rows for early stopping, for the density's choices and levels, and for the offset of step 3. Without them
         training rows serve, and the model will be too sure of itself.
@@ -106,27 +108,36 @@ def fit_density_regression(
         Skip step 1: the encoder is trained already. The head starts from a ridge regression on its features.
     callbacks : iterable of Callback
         Told the losses after each epoch of step 1 and each round of step 3.
+    scale_targets : bool
+        Learn mean and standard deviation of the targets first, in one more pass over the batches (over `unvaried`, if
+        there are any, and over the first four million targets at most); the model keeps them and answers in the
+        target's units. False takes targets as they are: they must then be of about unit scale.
     verbose : bool
         Show a progress bar, if there is a terminal to show it on.
 
     Returns
     -------
     TrainingReport
-        Seconds of each step, and the training and held-out losses over epochs.
+        Seconds of each step, and the training and held-out losses over epochs, those of the scaled targets.
     """
     options = options or TrainingOptions()
     progress = Monitor(verbose, callbacks, "pretrain")
     if checkpoint_dir is not None:
         _check_keepable(model)
-        fingerprint = f"{fingerprint} {_fit_of(model, options, pretrained)}"
+        scaled = " scaled" if scale_targets else ""
+        fingerprint = f"{fingerprint} {_fit_of(model, options, pretrained)}{scaled}"
     checkpoints = Checkpoints(checkpoint_dir, fingerprint)
     report = TrainingReport()
     device = find_device(options.device)
     model.to(device)
     done, state = checkpoints.latest(steps=3)
+    model.scale_targets(None, None)
     if state:
         model.load_state_dict(state)
         model.eval()
+    elif scale_targets:
+        learn_target_scale(model, train if unvaried is None else unvaried, options.seed)
+    train, (held_out, unvaried) = with_scaled_targets(model, train, held_out, unvaried)
     with progress:
         with timed(report, "pretrain"):
             if done < 1 and not pretrained:
@@ -291,7 +302,9 @@ def cache_features(model: DensityRegression, batches: Batches) -> Features:
     keys: list[Tensor] = []
     count = 0
     for batch in batches:
-        part = model.flat(*on_device(batch, device))
+        x, y, weight = on_device(batch, device)
+        model.refuse_missing(x, weight)
+        part = model.flat(x, y, weight)
         if not (part.weight > 0).all():
             # Positions without a target, of which an image may have most.
             part = Features(*(values[part.weight > 0] for values in part))

@@ -31,6 +31,7 @@ from density_regression.persistence import Checkpoints
 from density_regression.predicting import CHUNK
 from density_regression.stacked import MappedLoss, StackedLoss, can_train
 from density_regression.tables import Table
+from density_regression.targets import learn_target_scale, with_scaled_targets
 
 __all__ = ["Baseline", "BaselineRegressor", "Objective", "Rival", "fit_baseline", "fit_baselines_together"]
 
@@ -104,6 +105,7 @@ def fit_baseline(
     checkpoint_dir: str | os.PathLike[str] | None = None,
     fingerprint: str = "",
     callbacks: Iterable[Callback] = (),
+    scale_targets: bool = True,
     verbose: bool = True,
 ) -> TrainingReport:
     """Train a rival; batches and options are those of `fit_density_regression`.
@@ -113,7 +115,8 @@ def fit_baseline(
     model : Rival
         Trained in place.
     train : iterable of batches
-        (x, y) or (x, y, weight), with y of the shape the model predicts: (batch, k) or (batch, k, ...).
+        (x, y) or (x, y, weight), with y of the shape the model predicts, (batch, k) or (batch, k, ...), and in units of
+        its own.
     held_out : iterable of batches, optional
         Rows for early stopping. Without them training rows serve.
     options : TrainingOptions, optional
@@ -124,6 +127,9 @@ def fit_baseline(
         Whatever else tells this fit from others; a checkpoint with another one is ignored.
     callbacks : iterable of Callback
         Told the losses after each epoch.
+    scale_targets : bool
+        Learn mean and standard deviation of the targets first, so that the model answers in their units; False takes
+        them as they are. See `fit_density_regression`.
     verbose : bool
         Show a progress bar, if there is a terminal to show it on.
 
@@ -134,7 +140,8 @@ def fit_baseline(
     """
     options = options or TrainingOptions()
     progress = Monitor(verbose, callbacks, "train")
-    fit_of = f"{fingerprint} {model} {_settings(model)} {replace(options, device='')}"
+    scaled = " scaled" if scale_targets else ""
+    fit_of = f"{fingerprint} {model} {_settings(model)} {replace(options, device='')}{scaled}"
     checkpoints = Checkpoints(checkpoint_dir, fit_of)
     report = TrainingReport({"train": 0.0})
     model.to(find_device(options.device))
@@ -143,6 +150,10 @@ def fit_baseline(
         model.load_state_dict(state)
         model.eval()
         return report
+    model.scale_targets(None, None)
+    if scale_targets:
+        learn_target_scale(model, train, options.seed)
+    train, (held_out,) = with_scaled_targets(model, train, held_out)
     with progress, timed(report, "train"):
         model.begin(train)
         report.history = model.fit(train, held_out, options, progress)
@@ -233,6 +244,7 @@ class BaselineRegressor(DeepRegressor):
             checkpoint_dir=self.checkpoint_dir,
             fingerprint=run.fingerprint,
             callbacks=self.callbacks or (),
+            scale_targets=False,
             verbose=self.verbose,
         )
 

@@ -111,8 +111,8 @@ class RandomNetwork(SampledBaseline, GaussianNetwork):
         self.n_samples = n_samples
         self.register_buffer("seed", torch.empty((), dtype=torch.int64).random_(2**31))
 
-    def member_moments(self, x: Tensor) -> Moments:
-        """Moments of each network at inputs `x`, of shape (n_samples, batch, k) or (n_samples, batch, k, ...)."""
+    def scaled_member_moments(self, x: Tensor) -> Moments:
+        """`member_moments` of the scaled target."""
         return self._drawn_moments(x, self.n_samples)
 
     def loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -136,6 +136,6 @@ class RandomNetwork(SampledBaseline, GaussianNetwork):
         for start in range(0, count, at_once):
             group = generators[start : start + at_once]
             with _drawing(group, len(group) * len(x)):
-                moments = GaussianNetwork.moments(self, x.repeat(len(group), *[1] * (x.ndim - 1)))
+                moments = self.scaled_moments(x.repeat(len(group), *[1] * (x.ndim - 1)))
             parts.append([part.unflatten(0, (len(group), len(x))) for part in moments])
         return Moments(*(torch.cat(part) for part in zip(*parts, strict=True)))

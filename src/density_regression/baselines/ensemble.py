@@ -59,10 +59,16 @@ class EnsembleNetwork(Sampled):
         """The members, as what they are."""
         return [member for member in self.members if isinstance(member, GaussianNetwork)]
 
-    def member_moments(self, x: Tensor) -> Moments:
-        """Moments of each member, of shape (M, batch, k) or (M, batch, k, ...)."""
-        means, log_stds = zip(*(member.moments(x) for member in self.networks), strict=True)
+    def scaled_member_moments(self, x: Tensor) -> Moments:
+        """`member_moments` of the scaled target."""
+        means, log_stds = zip(*(member.scaled_moments(x) for member in self.networks), strict=True)
         return Moments(torch.stack(means), torch.stack(log_stds))
+
+    def scale_targets(self, center: Tensor | None, scale: Tensor | None) -> None:
+        """Set mean and standard deviation (k,) of the targets, of the members too: each answers in their units."""
+        super().scale_targets(center, scale)
+        for member in self.networks:
+            member.scale_targets(center, scale)
 
     def loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Mean loss of the members."""

@@ -99,7 +99,7 @@ class QuantileNetwork(Baseline):
         """Quantiles at inputs `x`, of shape (batch, k, levels) or (batch, k, ..., levels)."""
         z = self.encode(x)
         by_level = self.row_quantiles(self.rows(z)).unbind(-1)
-        return torch.stack([self.positions(part, z) for part in by_level], -1)
+        return self.shifted(torch.stack([self.positions(part, z) for part in by_level], -1))
 
     def _parts(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The anchor (n, k, 1), the quantiles' distances from it (n, k, levels), and the steps between them."""

@@ -35,12 +35,17 @@ class Sampled(Rival):
     """A rival whose prediction is a mixture of several Gaussians."""
 
     @abstractmethod
+    def scaled_member_moments(self, x: Tensor) -> Moments:
+        """`member_moments` of the scaled target."""
+
     def member_moments(self, x: Tensor) -> Moments:
         """Moments of each member at inputs `x`, of shape (M, batch, k) or (M, batch, k, ...)."""
+        return self.in_units(self.scaled_member_moments(x), axis=2)
 
     def moments(self, x: Tensor) -> Moments:
         """Moments of the mixture, of shape (batch, k) or (batch, k, ...)."""
-        return mixture_moments(self.member_moments(x))
+        # What members disagree by would be lost in rounding beside a mean that is large.
+        return self.in_units(mixture_moments(self.scaled_member_moments(x)))
 
 
 class SampledBaseline(Sampled, Baseline):

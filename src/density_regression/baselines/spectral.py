@@ -159,7 +159,7 @@ class SpectralBaseline(Baseline):
     def variance(self, x: Tensor) -> Tensor:
         """Variance of the Gaussian process, without the noise, of shape (batch, k) or (batch, k, ...)."""
         z = self.encode(x)
-        return self.positions(self.row_variance(self.rows(z)), z)
+        return self.widened(self.positions(self.row_variance(self.rows(z)), z), power=2)
 
     @abstractmethod
     def start(self, rows: Features) -> None:

@@ -95,7 +95,8 @@ class StudentBaseline(Baseline):
     def belief(self, x: Tensor) -> NormalInverseGamma:
         """The belief at inputs `x`, of shape (batch, k) or (batch, k, ...)."""
         z = self.encode(x)
-        return NormalInverseGamma(*(self.positions(part, z) for part in self.row_belief(self.rows(z))))
+        mean, nu, alpha, beta = (self.positions(part, z) for part in self.row_belief(self.rows(z)))
+        return NormalInverseGamma(self.shifted(mean), nu, alpha, self.widened(beta, power=2))
 
 
 class StudentRegressor(BaselineRegressor):

@@ -79,7 +79,7 @@ def train(method: str, regressor: DepthRegressor, pairs: DepthFolder) -> Trained
         scaling = batches[0].center, batches[0].scale
         model = untrained(method, regressor)
         options = regressor.options() if method in SMOOTH else replace(regressor.options(), smoothness=0.0)
-        fit_baseline(model, *batches, options=options, verbose=regressor.verbose)
+        fit_baseline(model, *batches, options=options, scale_targets=False, verbose=regressor.verbose)
     model.eval()
     if find_device(regressor.device).type == "cuda":
         torch.cuda.synchronize()
