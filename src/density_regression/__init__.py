@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     )
     from density_regression.encoders import MLP, ResidualMLP
     from density_regression.estimator import DensityRegressor
+    from density_regression.export import to_onnx
     from density_regression.head import MeanHead, NaturalHead
     from density_regression.model import DensityRegression
     from density_regression.persistence import InvalidModelError
-    from density_regression.registry import load, methods
+    from density_regression.registry import load, methods, register
     from density_regression.together import fit_together
     from density_regression.training import TrainingOptions, fit_density_regression
 
@@ -47,6 +48,8 @@ __all__ = [
     "methods",
     "metrics",
     "plots",
+    "register",
+    "to_onnx",
 ]
 
 __version__ = version("density-regression")
@@ -57,6 +60,7 @@ _ROOMS = (
     "density",
     "encoders",
     "estimator",
+    "export",
     "head",
     "model",
     "persistence",

@@ -138,7 +138,14 @@ class FittedModule(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Arguments that build this module anew, as plain numbers and strings; learnt state comes apart."""
-        values = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        names = inspect.signature(type(self)).parameters
+        lost = [name for name in names if not hasattr(self, name)]
+        if lost:
+            raise ValueError(
+                f"{type(self).__name__} must keep each argument of its __init__ as an attribute of that name, or have "
+                f"a config() of its own; it lacks {', '.join(lost)}."
+            )
+        values = {name: getattr(self, name) for name in names}
         return {name: value.item() if isinstance(value, Tensor) else value for name, value in values.items()}
 
     def _store(self, **buffers: Tensor) -> None:

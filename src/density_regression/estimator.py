@@ -16,7 +16,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from density_regression import density as densities
 from density_regression.base import MODERATE, About, Decomposition, DeepRegressor, Run, Settings
 from density_regression.density import DENSITIES, TEMPERINGS, Density, Tempering
 from density_regression.encoders import WithInputs, feature_width
@@ -38,13 +37,6 @@ __all__ = ["DensityRegressor"]
 
 LEVELS = 1001
 """Most held-out log-densities kept, as quantiles, for `familiarity`."""
-
-SAVED: dict[str, type[Density] | type[Tempering]] = {
-    name: part
-    for name, part in vars(densities).items()
-    if isinstance(part, type) and issubclass(part, Density | Tempering)
-}
-"""Every class of density and tempering that a saved model may name."""
 
 
 class DensityRegressor(DeepRegressor):
@@ -319,11 +311,3 @@ class DensityRegressor(DeepRegressor):
         if levels.ndim != 1 or (len(levels) > 0) != (self.density is not None) or not (levels.diff() >= 0).all():
             raise InvalidModelError("The saved log-densities of held-out rows are missing or not in order.")
         self.held_out_levels_ = levels.numpy()
-
-    @classmethod
-    def _from_json(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            if value["type"] not in SAVED:
-                raise InvalidModelError(f"The saved model has a part this version does not know: {value['type']!r}.")
-            return SAVED[value["type"]](**value["config"])
-        return super()._from_json(value)

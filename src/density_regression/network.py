@@ -14,7 +14,7 @@ from torch.distributions import Normal
 from density_regression._numeric import tame
 from density_regression.head import Moments
 
-__all__ = ["Features", "Network", "Predictor", "position_weights", "weighted_mean"]
+__all__ = ["Features", "Network", "Predictor", "along", "position_weights", "weighted_mean"]
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from density_regression._numeric import FittedModule
 from density_regression.loop import TrainingReport, kept_draws
 from density_regression.network import Predictor
+from density_regression.parts import described_encoder, is_registered, rebuilt, to_json
 from density_regression.persistence import InvalidModelError, write_model
 from density_regression.tables import OwnUnits, Scaling, Table
 
@@ -63,15 +63,21 @@ class SavedEstimator(BaseEstimator):
         """Write the fitted estimator to a folder (safetensors and JSON), whole or not at all.
 
         Read it back with `density_regression.load`. An own encoder's weights are saved, its code is not: give the
-        module to `load` again.
+        module to `load` again, or register its class with `density_regression.register`, as that of an own density,
+        tempering or regressor.
         """
         check_is_fitted(self)
         own = type(self)
-        if own.__module__.partition(".")[0] != __name__.partition(".")[0]:
-            raise ValueError(f"{own.__name__} is a class of your own, which could not be loaded again.")
+        if own.__module__.partition(".")[0] != __name__.partition(".")[0] and not is_registered(own):
+            raise ValueError(
+                f"{own.__name__} is a class of your own, which could not be loaded again: register it first, with "
+                f"density_regression.register({own.__name__})."
+            )
         # Where one fit kept its checkpoints is nobody else's business.
         params = self.fitted_params_ | {"checkpoint_dir": None}
         for name, value in params.items():
+            if name == "encoder":
+                continue
             try:
                 self._from_json(value)
             except InvalidModelError as error:
@@ -119,16 +125,18 @@ class SavedEstimator(BaseEstimator):
         Callbacks are left out: they look on, and say nothing of the model.
         """
         params = self.get_params(deep=False).items()
-        return {name: to_json(value) for name, value in params if name != "callbacks"}
+        values = {name: to_json(value) for name, value in params if name != "callbacks"}
+        return values | {"encoder": described_encoder(self.encoder)}
 
     @classmethod
-    def _from_saved(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoder: nn.Module | None) -> Self:
+    def _from_saved(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoder: Any) -> Self:
         """Rebuild an estimator from what `save` wrote; any exception means that it wrote something else."""
         known = inspect.signature(cls).parameters
         unknown = sorted(config["params"].keys() - known.keys())
         if unknown:
             raise InvalidModelError(f"The saved model has settings this version does not know: {unknown}.")
-        self = cls(**{name: cls._from_json(value) for name, value in config["params"].items()})
+        params = config["params"] | {"encoder": None}
+        self = cls(**{name: cls._from_json(value) for name, value in params.items()})
         self.fitted_params_, self.own_encoder_ = config["params"], encoder is not None
         self.encoder = copy.deepcopy(encoder)
         self._validate_params()
@@ -177,6 +185,8 @@ class SavedEstimator(BaseEstimator):
     @classmethod
     def _from_json(cls, value: Any) -> Any:
         """Undo `to_json` for one hyper-parameter."""
+        if isinstance(value, dict):
+            return rebuilt(value)
         return tuple(value) if isinstance(value, list) else value
 
 
@@ -187,21 +197,3 @@ def _losses_to_json(losses: list[float]) -> list[float | None]:
 
 def _losses_from_json(losses: list[float | None]) -> list[float]:
     return [math.nan if loss is None else float(loss) for loss in losses]
-
-
-def to_json(value: Any) -> Any:
-    """A setting as JSON: an object by class and configuration, what has no such form as null."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, list | tuple):
-        return [to_json(part) for part in value]
-    if hasattr(value, "__array__") and not isinstance(value, Tensor):
-        return np.asarray(value).tolist()
-    if isinstance(value, FittedModule):
-        return {
-            "type": type(value).__name__,
-            "config": {key: to_json(part) for key, part in value.config().items()},
-        }
-    return value if isinstance(value, str | int | float | bool | None) else None

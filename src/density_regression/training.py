@@ -239,6 +239,7 @@ def fit_density(model: DensityRegression, train: Features, held_out: Features | 
         levels = model.density.log_prob(held_out.z)
         known = model.density.log_prob(train.z) if model.tempering.reads_training_rows else levels
         model.tempering.fit(known, levels, held_out_weight=held_out.weight)
+    model.keep_levels(levels)
 
 
 def refit_head(

@@ -357,12 +357,12 @@ def test_the_device_is_handed_on_and_recorded(folder: str, tmp_path: Path, monke
 
 
 def test_every_method_may_try_equally_many_settings() -> None:
-    spaces = {name: search_space(name, "boston", LARGEST_BUDGET) for name in bench.ESTIMATORS}
+    spaces = {name: search_space(name, "boston", LARGEST_BUDGET) for name in bench.estimators()}
     for name, space in spaces.items():
         assert len(space) == LARGEST_BUDGET == 19
         assert len({repr(sorted(settings.items())) for settings in space}) == 19
         for settings in space:
-            bench.ESTIMATORS[name](**settings)._validate_params()
+            bench.estimators()[name](**settings)._validate_params()
     assert spaces["Gaussian"][:12] == search_space("Gaussian", "boston", 12)
     assert spaces["Gaussian"] != search_space("Gaussian", "yacht", LARGEST_BUDGET)
     with pytest.raises(ValueError, match="budget must lie between 1 and 19"):
@@ -399,7 +399,7 @@ def test_gaps_and_tails_of_every_feature(folder: str) -> None:
 
 
 def test_shifted_rows_are_told_from_the_others(cubic: Rows) -> None:
-    regressor = bench.ESTIMATORS["Density-Regression"](epochs=60, n_threads=1, random_state=0).fit(*cubic)
+    regressor = bench.estimators()["Density-Regression"](epochs=60, n_threads=1, random_state=0).fit(*cubic)
     far = Rows(np.linspace(20, 30, 50)[:, None], np.zeros(50))
     tests, seconds = score(regressor, {"near": Rows(*cubic), "far": far}, levels=20, scale=2.0, target_sd=1.0)
     assert seconds > 0

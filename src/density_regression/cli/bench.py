@@ -41,11 +41,14 @@ def bench(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Processes; -1 is one for each core.")] = -1,
     device: Annotated[str, typer.Option(help='Where networks are trained: "cpu", "cuda" or "auto".')] = "cpu",
+    plugin: Annotated[
+        str | None, typer.Option(help="Python module to import first, which registers methods of your own.")
+    ] = None,
 ) -> None:
     """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
     if suite == "depth":
-        if protocol != "paper" or datasets or splits:
-            raise typer.BadParameter("depth has no --protocol, --datasets or --splits to choose; it has --seeds.")
+        if protocol != "paper" or datasets or splits or plugin:
+            raise typer.BadParameter("depth has no --protocol, --datasets, --splits or --plugin; it has --seeds.")
         _depth(_names(methods), seeds or 3, data_dir, out, device)
         return
     from density_regression.experiments.suites import SUITES, chosen
@@ -60,14 +63,21 @@ def bench(
     except (OSError, ImportError, ValueError) as error:
         fail(str(error))
 
-    from density_regression.experiments.bench import ESTIMATORS, Bench, check_extras
+    from density_regression.experiments.bench import Bench, check_extras, estimators
     from density_regression.experiments.records import RecordFile
     from density_regression.loop import find_device
+    from density_regression.registry import import_plugin
 
-    names = _names(methods) or list(ESTIMATORS)
+    if plugin is not None:
+        try:
+            import_plugin(plugin)
+        # A module may fail in any way.
+        except Exception as error:
+            raise typer.BadParameter(str(error), param_hint="--plugin") from error
+    names = _names(methods) or list(estimators())
     for name in names:
-        if name not in ESTIMATORS:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(ESTIMATORS)}.", param_hint="--methods")
+        if name not in estimators():
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(estimators())}.", param_hint="--methods")
     try:
         find_device(device)
         check_extras(names)
@@ -75,7 +85,11 @@ def bench(
     except (ImportError, OSError, ValueError) as error:
         fail(str(error))
     with file:
-        _run(Bench(suite, protocol, names, wanted or None, splits, seeds or 1, data_dir, budget, device), file, jobs)
+        _run(
+            Bench(suite, protocol, names, wanted or None, splits, seeds or 1, data_dir, budget, device, plugin),
+            file,
+            jobs,
+        )
 
 
 def _run(work: Bench, file: RecordFile, jobs: int) -> None:

@@ -27,12 +27,15 @@ def export(
             help="Table (.csv or .csv.gz, with names of columns) to compare file and model on: held-out rows."
         ),
     ] = None,
+    plugin: Annotated[
+        str | None, typer.Option(help="Python module to import first, which registers classes of your own.")
+    ] = None,
 ) -> None:
     """Write a saved model as one ONNX graph: rows in their own units in, mean, std and log_density out."""
     from density_regression import load
 
     try:
-        regressor = load(model)
+        regressor = load(model, plugin=plugin)
         # Before the file is written: can the table be read?
         table = None if rows is None else _inputs(regressor, rows)
         difference = regressor.to_onnx(out, dtype=dtype, int8=int8)

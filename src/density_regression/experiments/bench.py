@@ -21,11 +21,11 @@ from density_regression.experiments.provenance import provenance
 from density_regression.experiments.records import Cell, Record, RecordFile
 from density_regression.experiments.scoring import held_out_scale, score
 from density_regression.experiments.suites import SUITES, chosen
-from density_regression.registry import methods
+from density_regression.registry import import_plugin, methods
 from density_regression.tables import split_rows
 from density_regression.together import fit_together
 
-__all__ = ["ESTIMATORS", "Bench", "check_extras", "run_cells"]
+__all__ = ["Bench", "check_extras", "estimators", "run_cells"]
 
 HELD_OUT: Final = 0.15
 """Share of the training rows that every method holds out, the same ones."""
@@ -43,7 +43,10 @@ SEARCH_ROWS: Final = 4000
 TOGETHER: Final = 20
 """Most fits of one shape that are computed as one; a run that is killed loses as many."""
 
-ESTIMATORS: Final[dict[str, type[DeepRegressor]]] = {method.name: method.estimator for method in methods()}
+
+def estimators() -> dict[str, type[DeepRegressor]]:
+    """The classes of all methods, by the names that tables have."""
+    return {method.name: method.estimator for method in methods()}
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Bench:
         Settings to try in a search.
     device : str
         Where networks are trained, as `DeepRegressor` has it.
+    plugin : str or None
+        Module that registers methods of one's own, which every process imports.
     """
 
     suite: str
@@ -81,6 +86,7 @@ class Bench:
     data_dir: str | None = None
     budget: int = 12
     device: str = "cpu"
+    plugin: str | None = None
 
     def cells(self) -> list[Cell]:
         """Every cell, in the order of the data sets, then splits; data that is missing is missed here."""
@@ -118,7 +124,9 @@ class Bench:
             missing = self.missing(cells, done)
             # Whole groups, also if part of one is there: what a fit draws depends on its company.
             work = [
-                delayed(run_cells)(group, self._settings(group[0], done), self.data_dir, self._origin(group[0]))
+                delayed(run_cells)(
+                    group, self._settings(group[0], done), self.data_dir, self._origin(group[0]), self.plugin
+                )
                 for group in groups_of(cells)
                 if not missing.isdisjoint(group)
             ]
@@ -190,16 +198,23 @@ def check_extras(names: Sequence[str]) -> None:
     """Say now, not after an hour, that a method needs an extra which is not installed."""
     X = np.arange(8.0)[:, None]
     for name in names:
-        ESTIMATORS[name](epochs=1, n_threads=1, verbose=False).fit(X, X[:, 0])
+        estimators()[name](epochs=1, n_threads=1, verbose=False).fit(X, X[:, 0])
 
 
 def run_cells(
-    cells: Sequence[Cell], settings: Settings, data_dir: str | None, provenance: dict[str, Any]
+    cells: Sequence[Cell],
+    settings: Settings,
+    data_dir: str | None,
+    provenance: dict[str, Any],
+    plugin: str | None = None,
 ) -> list[Record]:
     """Fit one method to some splits, together, and score each; an error is recorded, not raised.
 
-    `provenance` is part of each record; its device is where the fits are made.
+    `provenance` is part of each record; its device is where the fits are made. A process that has not imported the
+    `plugin` yet does so first.
     """
+    if plugin is not None:
+        import_plugin(plugin)
     records: list[Record] = [{**cell._asdict(), **provenance, "settings": settings} for cell in cells]
     for record in records:
         if is_search(Cell.of(record)):
@@ -210,14 +225,14 @@ def run_cells(
             results = _fit_and_score(cells, settings | {"device": provenance.get("device", "cpu")}, data_dir)
         except Exception as error:  # one cell in thousands must not end the others
             if len(cells) > 1:
-                alone = (run_cells([cell], settings, data_dir, provenance) for cell in cells)
+                alone = (run_cells([cell], settings, data_dir, provenance, plugin) for cell in cells)
                 return [record for part in alone for record in part]
             results = [{"error": f"{type(error).__name__}: {error}"}]
     return [record | result for record, result in zip(records, results, strict=True)]
 
 
 def _fit_and_score(cells: Sequence[Cell], settings: Settings, data_dir: str | None) -> list[Record]:
-    estimator = ESTIMATORS[cells[0].method]
+    estimator = estimators()[cells[0].method]
     works = [_work(cell, data_dir) for cell in cells]
     regressors = [estimator(**settings, random_state=work.seed, n_threads=1, verbose=False) for work in works]
     start = time.perf_counter()

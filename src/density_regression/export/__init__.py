@@ -2,6 +2,7 @@
 
 from density_regression.export.estimator import ExportedEstimator
 from density_regression.export.graph import ExportError, Graph, export_program
+from density_regression.export.module import to_onnx
 from density_regression.export.onnx import OnnxDifference, compare_onnx, write_onnx
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "OnnxDifference",
     "compare_onnx",
     "export_program",
+    "to_onnx",
     "write_onnx",
 ]

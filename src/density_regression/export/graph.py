@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from density_regression.model import DensityRegression
-from density_regression.network import Network, Predictor
+from density_regression.network import Network, Predictor, along
 from density_regression.tables import Scaling
 
 __all__ = [
@@ -59,6 +59,8 @@ class Graph(nn.Module):
         Of inputs and targets.
     dtype : torch.dtype
         Of inputs and results: rows are scaled in it, and the network computes in float32.
+    shape : tuple of int, optional
+        Shape of one row; by default it has as many columns as `x_scaling`, which is of the last axis otherwise.
 
     Attributes
     ----------
@@ -73,8 +75,17 @@ class Graph(nn.Module):
     y_scale: Tensor
     largest: Tensor
 
-    def __init__(self, model: Predictor, x_scaling: Scaling, y_scaling: Scaling, *, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        model: Predictor,
+        x_scaling: Scaling,
+        y_scaling: Scaling,
+        *,
+        dtype: torch.dtype,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__()
+        self.shape = shape or (len(x_scaling.center),)
         self.model = model.requires_grad_(False)
         self.dtype = dtype
         self.farthest = x_scaling.farthest
@@ -89,15 +100,20 @@ class Graph(nn.Module):
     @property
     def has_density(self) -> bool:
         """Whether the log-density is among the results."""
-        return isinstance(self.model, DensityRegression) and self.model.density is not None
+        return (
+            isinstance(self.model, DensityRegression) and self.model.density is not None and self.model.density.fitted
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Mean and standard deviation (n, k) of rows (n, c), and their log-density (n,) if there is one."""
+        """Mean and standard deviation (n, k, ...) of rows (n, ...), and their log-density (n, ...) if there is one."""
         centred = x - self.x_center if self.x_rest is None else x - self.x_center - self.x_rest
         scaled = (centred / self.x_scale).clamp(-self.farthest, self.farthest).float()
         mean, log_std = self.model.moments(scaled)
-        mean = mean.to(self.dtype) * self.y_scale + self.y_center
-        std = log_std.to(self.dtype).exp() * self.y_scale
+        center, scale = self.y_center, self.y_scale
+        if mean.ndim > 2:
+            center, scale = along(center, mean), along(scale, mean)
+        mean = mean.to(self.dtype) * scale + center
+        std = log_std.to(self.dtype).exp() * scale
         if self.may_overflow:
             mean, std = mean.maximum(-self.largest).minimum(self.largest), std.minimum(self.largest)
         if not self.has_density:
@@ -152,17 +168,17 @@ def export_program(graph: Graph) -> ExportedProgram:
     """
     if graph.model.no_graph:
         raise ExportError(f"A {type(graph.model).__name__} cannot be written as a graph: {graph.model.no_graph}.")
-    return _program(graph, len(graph.x_center), graph.dtype)
+    return _program(graph, graph.shape, graph.dtype)
 
 
 def export_features(graph: Graph) -> ExportedProgram:
     """Likewise the features (n, D) of scaled inputs, of a model that has an encoder; of any size, or NaN."""
-    return _program(_Features(cast(Network, graph.model).encoder), len(graph.x_center), torch.float32)
+    return _program(_Features(cast(Network, graph.model).encoder), graph.shape, torch.float32)
 
 
-def _program(module: nn.Module, columns: int, dtype: torch.dtype) -> ExportedProgram:
+def _program(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> ExportedProgram:
     module.eval()
-    rows = torch.zeros(3, columns, dtype=dtype)
+    rows = torch.zeros(3, *shape, dtype=dtype)
     try:
         with torch.no_grad():
             return torch.export.export(module, (rows,), dynamic_shapes=({0: Dim("rows")},), strict=False)

@@ -40,6 +40,10 @@ ROUNDINGS: Final = 10.0
 DISTANCES: Final = (1.0, 3.0, 1e3, 1e9)
 """At which a file is tried, in standard deviations: near, far, and as far as numbers go."""
 
+ROWS: Final = 128
+VALUES: Final = 2**20
+"""Rows at each of these distances, and most numbers in them: of large images a few will do."""
+
 
 CHUNK: Final = 8192
 """Rows that are compared at once."""
@@ -153,6 +157,9 @@ def write_onnx(
 
 def _models(graph: Graph) -> Iterator[Any]:
     """ONNX models of a graph, the best first."""
+    if len(graph.shape) > 1:
+        yield from map(_named, _exported(export_program(graph)))
+        return
     lean = lean_model(graph)
     if lean is not None:
         yield lean
@@ -198,9 +205,10 @@ def _roughness(graph: Graph) -> Tensor:
 def _rows(graph: Graph, dtype: torch.dtype, nudge: float = 0.0) -> Tensor:
     """Random rows, as many at each of `DISTANCES`; moved by a part of these."""
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(128 * len(DISTANCES), len(graph.x_center), generator=generator, dtype=torch.float64)
+    count = max(min(ROWS, VALUES // math.prod(graph.shape)), 1)
+    rows = torch.randn(count * len(DISTANCES), *graph.shape, generator=generator, dtype=torch.float64)
     signs = torch.randn(rows.shape, generator=generator).sign()
-    size = torch.tensor(DISTANCES).repeat_interleave(128)[:, None]
+    size = torch.tensor(DISTANCES).repeat_interleave(count).view(-1, *[1] * len(graph.shape))
     limits = torch.finfo(dtype)
     moved = size * rows * (1.0 + nudge * signs)
     return (graph.x_center + graph.x_scale * moved).clamp(limits.min, limits.max)
