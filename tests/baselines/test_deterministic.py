@@ -37,7 +37,8 @@ def test_a_linear_network_finds_least_squares() -> None:
     x, y = table(200)
     model = DeterministicNetwork(nn.Identity(), 3, 2).double()
     options = TrainingOptions(epochs=300, weight_decay=0.0, patience=None, learning_rate=0.05)
-    fit_baseline(model, DataLoader(TensorDataset(x, y), 200), options=options, verbose=False)
+    batches = DataLoader(TensorDataset(x, y), 200)
+    fit_baseline(model, batches, options=options, scale_targets=False, verbose=False)
     design = np.column_stack([x.numpy(), np.ones(200)])
     expected = np.linalg.lstsq(design, y.numpy(), rcond=None)[0]
     np.testing.assert_allclose(model.linear.weight.detach().numpy(), expected[:-1].T, atol=1e-3)

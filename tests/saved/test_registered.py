@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ from density_regression.cli import app
 from density_regression.density import Tempering
 from density_regression.experiments import bench as runner
 from saved.helpers import X, assert_same, fitted, forge, y
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 class OwnDensity(GaussianDensity):
@@ -231,27 +234,16 @@ def test_a_part_that_forgets_its_arguments_says_so() -> None:
         fitted(density=Forgetful())
 
 
-PLUGIN = """
-from density_regression import DensityRegressor, GaussianDensity, register
-
-@register
-class PluggedDensity(GaussianDensity):
-    pass
-
-@register
-class Plugged(DensityRegressor):
-    def __init__(self, *, density=PluggedDensity(), **settings):
-        super().__init__(density=density, **settings)
-"""
+PLUGIN, USE = re.findall(r"```python\n(.*?)```", (DOCS / "own.md").read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    (tmp_path / "plugged_parts.py").write_text(PLUGIN)
+    (tmp_path / "my_parts.py").write_text(PLUGIN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part != ""])
-    yield "plugged_parts"
-    sys.modules.pop("plugged_parts", None)
+    yield "my_parts"
+    sys.modules.pop("my_parts", None)
 
 
 def forget_plugin(name: str) -> None:
@@ -259,15 +251,23 @@ def forget_plugin(name: str) -> None:
     sys.modules.pop(name, None)
 
 
+def test_the_page_about_it(plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(".")
+    names: dict[str, Any] = {}
+    exec(compile(USE, "docs/own.md", "exec"), names)
+    np.testing.assert_array_equal(names["mean"], names["reg"].predict(names["X"]))
+    assert (names["std"] > 0).all()
+
+
 def test_load_imports_what_the_caller_names(plugin: str) -> None:
     registry.import_plugin(plugin)
-    sys.modules[plugin].Plugged(epochs=1, random_state=0).fit(X, y).save("model")
+    sys.modules[plugin].NarrowRegressor(epochs=1, random_state=0).fit(X, y).save("model")
     forget_plugin(plugin)
-    with pytest.raises(InvalidModelError, match="'Plugged'"):
+    with pytest.raises(InvalidModelError, match="'NarrowRegressor'"):
         load("model")
     assert plugin not in sys.modules
     loaded = load("model", plugin=plugin)
-    assert type(loaded.model_.density).__name__ == "PluggedDensity"
+    assert type(loaded.model_.density).__name__ == "NarrowDensity"
     with pytest.raises(ImportError, match="'no_such_module' cannot be imported"):
         load("model", plugin="no_such_module")
 
@@ -275,12 +275,12 @@ def test_load_imports_what_the_caller_names(plugin: str) -> None:
 def test_bench_of_a_plugin(plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"hidden": (6,), "epochs": 1, "batch_size": 128, "patience": None}
     monkeypatch.setattr(runner, "paper_settings", lambda suite, dataset: settings)
-    command = ["bench", "cubic", "--methods", "Plugged", "--splits", "2", "--jobs", "1"]
+    command = ["bench", "cubic", "--methods", "NarrowRegressor", "--splits", "2", "--jobs", "1"]
     assert CliRunner().invoke(app, command).exit_code == 2
     result = CliRunner().invoke(app, [*command, "--plugin", plugin])
     assert result.exit_code == 0, result.output
     records = [json.loads(line) for line in Path("results/cubic-paper.jsonl").read_text().splitlines()]
-    assert [record["method"] for record in records] == ["Plugged"] * 2
+    assert [record["method"] for record in records] == ["NarrowRegressor"] * 2
     assert all("tests" in record for record in records)
     # As another process begins.
     forget_plugin(plugin)
@@ -289,11 +289,11 @@ def test_bench_of_a_plugin(plugin: str, monkeypatch: pytest.MonkeyPatch) -> None
     forget_plugin(plugin)
     report = CliRunner().invoke(app, ["report", "results"])
     assert report.exit_code == 0, report.output
-    assert "Plugged" in Path("results/report.md").read_text()
+    assert "NarrowRegressor" in Path("results/report.md").read_text()
 
 
 def test_a_plugin_that_is_none(plugin: str) -> None:
-    for name, match in (("no_such_module", "cannot be imported"), ("plugged_parts.", "")):
+    for name, match in (("no_such_module", "cannot be imported"), ("my_parts.", "")):
         result = CliRunner().invoke(app, ["bench", "cubic", "--plugin", name])
         assert result.exit_code == 2
         assert match in result.output.replace("\n", " ")

@@ -48,7 +48,9 @@ def bench(
     """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
     if suite == "depth":
         if protocol != "paper" or datasets or splits or plugin:
-            raise typer.BadParameter("depth has no --protocol, --datasets, --splits or --plugin; it has --seeds.")
+            raise typer.BadParameter(
+                "depth has no --protocol, --datasets or --splits, and no --plugin; it has --seeds."
+            )
         _depth(_names(methods), seeds or 3, data_dir, out, device)
         return
     from density_regression.experiments.suites import SUITES, chosen
