@@ -36,8 +36,8 @@ def on_inputs(columns: int = 1, **settings: Any) -> DensityRegression:
 
 def trained(rows: Table, held_out: Table, **settings: Any) -> DensityRegression:
     model = on_inputs(rows.x.shape[1], **settings)
-    options = TrainingOptions(epochs=5)
-    fit_density_regression(model, rows.batches(32), held_out.batches(1000), options=options, verbose=False)
+    settings = {"options": TrainingOptions(epochs=5), "scale_targets": False, "verbose": False}
+    fit_density_regression(model, rows.batches(32), held_out.batches(1000), **settings)
     return model
 
 

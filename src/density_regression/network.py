@@ -259,13 +259,12 @@ def _missing(z: Tensor, x: Tensor) -> Tensor | None:
 
     In other rows NaN is an overflow. Exported graphs and networks under vmap, which train, are spared the look.
     """
-    if torch._C._functorch.is_batchedtensor(z) or torch.compiler.is_exporting():
-        return None
-    # One number tells: a GPU would have to be waited for, and a compiler knows no numbers.
-    told = z.device.type == "cpu" and not torch.compiler.is_compiling()
-    if told and not math.isnan(z.detach().sum().item()):
+    if torch.compiler.is_exporting() or torch._C._functorch.is_batchedtensor(z):
         return None
     if not (isinstance(x, Tensor) and x.is_floating_point() and len(x) == len(z)):
+        return None
+    # One number tells: a GPU would have to be waited for, and a compiler knows no numbers.
+    if x.is_cpu and not torch.compiler.is_compiling() and not math.isnan(x.sum().item()):
         return None
     rows = x.isnan().flatten(1).any(1) if x.ndim > 1 else x.isnan()
     return z.isnan().any(1, keepdim=True) & along(rows, z, 0)
