@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -136,6 +138,82 @@ def test_choice_equals_a_slow_search() -> None:
         predicted = model(held_out.x)
     squares = ((held_out.y - predicted.mean) / predicted.stddev).square()
     assert squares.mean().item() == pytest.approx(1.0, abs=0.02)
+
+
+class GivenLosses:
+    """In the place of the judges: losses by a formula, and what was settled on."""
+
+    def __init__(self, settled: list[tuple[float, float]], formulas: list[Callable[[float, float], float]]) -> None:
+        self.settled, self.formulas = settled, formulas
+
+    def __call__(self, model: Any, held_out: Table, judging: Table) -> SimpleNamespace:
+        formula = self.formulas.pop(0) if self.formulas else None
+
+        def losses(reaches: Sequence[float], details: Sequence[float]) -> list[float]:
+            return [formula(*choice) for choice in zip(reaches, details, strict=True)]
+
+        return SimpleNamespace(losses=losses, settle=lambda *choice: self.settled.append(choice))
+
+
+def settled(
+    monkeypatch: pytest.MonkeyPatch,
+    inside: Callable[[float, float], float],
+    outside: Sequence[Callable[[float, float], float]],
+    rows: int = 10**6,
+) -> tuple[float, float]:
+    """Reach and detail chosen by these losses, of which hidden and held-out rows are so many."""
+    found: list[tuple[float, float]] = []
+    monkeypatch.setattr(reach, "_Judge", GivenLosses(found, [inside, *outside]))
+    # Tables that take no memory: a single value, seen as many.
+    many = Table(*(torch.zeros(1, 1).expand(rows, 1) for _ in range(2)), torch.ones(1).expand(rows))
+    part = many.take(slice(rows // len(outside)))
+    reach._choose(None, many, [None] * len(outside), [reach.Hiding(part, part, part)] * len(outside))
+    (choice,) = found
+    return choice
+
+
+def preferring(best: float, level: float = 0.0, detail: float = 1.0, strength: float = 1.0) -> Callable[..., float]:
+    """A loss that is least, and then `level`, at this reach and detail."""
+    return lambda r, d: level + strength * (math.log2(r / best) ** 2 + (d - detail) ** 2)
+
+
+def test_the_harder_half_of_the_directions_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def indifferent(r: float, d: float) -> float:
+        return 0.0
+
+    easy, hard = preferring(0.25), preferring(32.0, level=100.0)
+    for order in ([easy, easy, hard, hard], [hard, easy, easy, hard]):
+        assert settled(monkeypatch, indifferent, order)[0] == 32.0
+    # Of five, the middle one counts among the harder ones; they have an equal say.
+    wide = preferring(128.0, level=200.0)
+    assert settled(monkeypatch, indifferent, [wide, easy, hard, easy, preferring(2.0, level=50.0)])[0] == 16.0 * 2**0.5
+
+
+def test_rows_inside_have_a_say_equal_to_those_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = [preferring(64.0, level=10.0 * i) for i in range(4)]
+    assert settled(monkeypatch, preferring(1.0), outside)[0] == 8.0
+    assert settled(monkeypatch, preferring(1.0, strength=3.0), outside)[0] == pytest.approx(2**1.5)
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize("power", [-3.5, -3.0, -0.5, 0.0, 2.5, 7.0, 7.5])
+def test_reaches_are_half_powers_of_two(power: float, detail: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = preferring(2.0**power, detail=detail)
+    assert settled(monkeypatch, best, [best] * 4) == (pytest.approx(2.0**power), detail)
+
+
+@pytest.mark.parametrize(("share", "believed"), [(0.98, False), (1.02, True)])
+def test_evidence_is_weighed_in_nats_of_all_rows(share: float, believed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 nats of the hidden rows for each squared doubling of the typical reach, 10 of the inner ones for the detail."""
+    rows = 1000
+    # From 4, the power of two next to the typical reach, to 16; the last step is then to the half power nearer to it.
+    needed = 20.0 * (math.log2(16.0 / TYPICAL_REACH) ** 2 - math.log2(4.0 / TYPICAL_REACH) ** 2)
+    outside = [lambda r, d: -(r == 16.0) * share * needed / rows] * 4
+    expected = 16.0 if believed else 2.0**1.5
+    assert settled(monkeypatch, lambda r, d: 0.0, outside, rows) == (pytest.approx(expected), 0.5)
+    # A detail of 1 is twice the typical one.
+    inside = settled(monkeypatch, lambda r, d: -(d == 1.0) * share * 10.0 / rows, [lambda r, d: 0.0] * 4, rows)
+    assert inside == (pytest.approx(2.0**1.5), 1.0 if believed else 0.5)
 
 
 def test_reach_is_long_where_the_mean_holds_outside_and_short_where_it_does_not() -> None:

@@ -4,6 +4,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from density_regression import (
 from density_regression.baselines import GaussianNetwork, fit_baseline
 from density_regression.datasets import make_cubic
 from density_regression.density import Density
+from density_regression.loop import optimise
 from density_regression.training import TensorBatches, pretrain
 from steps.helpers import assert_equal, batches, finite, generator, network, nll, state, wave
 
@@ -310,6 +312,34 @@ def test_a_rate_too_high_fails_loudly_or_not_at_all(rate: float, seed: int) -> N
         return
     assert finite(regressor.model_)
     assert np.isfinite(regressor.predict(X, return_std=True)).all()
+
+
+class Slope(nn.Module):
+    """A loss with gradient 1 in its only weight, which it writes down before each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
+        self.seen: list[float] = []
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        if self.training:
+            self.seen.append(self.weight.item())
+        return self.weight.sum()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_the_rate_falls_to_zero_along_a_cosine(decay: float) -> None:
+    """Of a gradient that is always 1, a step of Adam is the rate itself; decay takes its share of the weight before."""
+    objective = Slope()
+    options = TrainingOptions(epochs=6, learning_rate=0.1, weight_decay=decay, patience=None)
+    ones = torch.ones(20, 1, dtype=torch.float64)
+    optimise(objective, TensorBatches(ones, ones, ones[:, 0], 5), None, options)
+    path = [*objective.seen, objective.weight.item()]
+    assert len(path) == 6 * 4 + 1
+    for step, (before, after) in enumerate(pairwise(path)):
+        rate = 0.1 * 0.5 * (1 + math.cos(math.pi * step / 24))
+        assert after == pytest.approx(before * (1 - rate * decay) - rate, abs=1e-7)
 
 
 def test_the_best_weights_are_kept() -> None:
