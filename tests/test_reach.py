@@ -59,6 +59,8 @@ def test_hidden_rows_are_the_ends_and_no_row_is_in_two_parts() -> None:
         assert torch.equal(torch.cat([train.x, held.x, hidden.x])[:, 0].sort()[0], everything.sort()[0])
         # One dimension has one direction: the outer eighths are hidden whatever its sign.
         assert len(hidden.x) == 100
+        # Of the others a fifth is held out.
+        assert len(held.x) == 60
         inside = torch.cat([train.x, held.x])[:, 0]
         assert inside.min() > hidden.x[hidden.x < 0].max()
         assert inside.max() < hidden.x[hidden.x > 0].min()
@@ -81,6 +83,119 @@ def test_directions_differ() -> None:
     assert all(len(a & b) < 0.9 * len(a) for i, a in enumerate(chosen) for b in chosen[:i])
 
 
+def test_a_table_that_holds_out_itself_is_counted_once() -> None:
+    rows = table(300)
+    for train, held, hidden in reach._hide(trained(rows, rows), rows, rows, seed=0):
+        assert torch.equal(torch.cat([train.x, held.x, hidden.x]).sort(0)[0], rows.x.sort(0)[0])
+
+
+def test_the_seed_says_what_is_hidden_and_held_out() -> None:
+    rows = table(300, columns=3)
+    model = trained(rows, rows)
+    one, again, other = (reach._hide(model, rows, rows, seed) for seed in (0, 0, 1))
+    for part, same, different in zip(one, again, other, strict=True):
+        assert all(torch.equal(a.x, b.x) for a, b in zip(part, same, strict=True))
+        assert not any(torch.equal(a.x, b.x) for a, b in zip(part, different, strict=True))
+        # Held out at random, not from one side.
+        assert abs(part.held_out.x.mean() - part.train.x.mean()) < 0.4
+
+
+def test_rows_are_hidden_by_whitened_features() -> None:
+    """One column is ten times larger: as they are, its ends would be hidden along every direction."""
+    rows = table(800, columns=2)
+    rows = rows._replace(x=rows.x * torch.tensor([1.0, 10.0]))
+    hidings = reach._hide(trained(rows, rows), rows, rows, seed=0)
+    assert min(hiding.hidden.x[:, 1].abs().min() for hiding in hidings) < 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "expected"),
+    [
+        ({}, 100, True),
+        ({}, 99, False),
+        ({"density": None}, 500, False),
+        ({"tempering": "exact"}, 500, False),
+        ({"tempering": RobustTempering(reach=3.0)}, 500, False),
+    ],
+)
+def test_what_can_learn_a_reach(settings: dict[str, Any], rows: int, expected: bool) -> None:
+    assert reach.can_learn_reach(on_inputs(**settings), rows) is expected
+
+
+# -- how the networks are trained -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "given", "expected"),
+    [
+        # About 200 steps of batches of 128, but at most 50 epochs, and no more of either than the caller's.
+        (1000, {"epochs": 100, "patience": None}, (25, 50)),
+        (1100, {"epochs": 100, "patience": 200}, (23, 50)),
+        (128, {"epochs": 100, "patience": 7}, (50, 7)),
+        (1000, {"epochs": 10, "patience": 30}, (10, 30)),
+    ],
+)
+def test_training_is_short(
+    rows: int, given: dict[str, Any], expected: tuple[int, int], stacked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[Any, ...]] = []
+
+    def together(networks: Any, trains: Any, held_outs: Any, **how: Any) -> bool:
+        told.extend(zip(networks, trains, held_outs, how.pop("seeds"), [how] * len(networks), strict=True))
+        return stacked
+
+    def alone(network: Any, train: Any, held_out: Any, **how: Any) -> None:
+        told.append((network, train, held_out, how["options"].seed, how))
+
+    monkeypatch.setattr(reach, "fit_density_regressions_together", together)
+    monkeypatch.setattr(reach, "fit_density_regression", alone)
+    tables = [[table(n, seed=10 * i + n) for n in (rows, 40, 30)] for i in range(2)]
+    work = [reach.Work(on_inputs(), reach.Hiding(*parts), seed) for parts, seed in zip(tables, (5, 6), strict=True)]
+    options = TrainingOptions(learning_rate=0.02, seed=1, **given)
+    reach._train(work, options)
+    # Together, if that can be; else each of them once more.
+    assert len(told) == (2 if stacked else 4)
+    for (network, train, held_out, seed, how), part in zip(told, work if stacked else 2 * work, strict=True):
+        assert network is part.network
+        assert seed == part.seed
+        assert not how["verbose"]
+        assert (how["options"].epochs, how["options"].patience, how["options"].learning_rate) == (*expected, 0.02)
+        (x, *_), *others = held_out
+        assert torch.equal(x, part.hiding.held_out.x)
+        assert not others
+        assert len(train) == math.ceil(rows / 128)
+        # In an order that is the seed's.
+        train.rewind()
+        shuffled = part.hiding.train.batches(128, torch.Generator().manual_seed(part.seed))
+        assert all(torch.equal(a[0], b[0]) for a, b in zip(train, shuffled, strict=True))
+
+
+def test_each_model_has_networks_and_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained_at_once: list[list[reach.Work]] = []
+    chosen: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(reach, "_hide", lambda *which: [(*which, i) for i in range(4)])
+    monkeypatch.setattr(reach, "_train", lambda work, options: trained_at_once.append([*work, options]))
+    monkeypatch.setattr(reach, "_choose", lambda *which: chosen.append(which))
+    models, trains, held_outs = ([f"{name} {i}" for i in range(11)] for name in ("model", "train", "held out"))
+    seeds = [100 * i for i in range(11)]
+    reach.learn_reach(models, trains, held_outs, lambda: torch.rand(1).item(), "options", seeds)
+    # Forty at a time.
+    assert [len(part) - 1 for part in trained_at_once] == [40, 4]
+    assert all(part.pop() == "options" for part in trained_at_once)
+    work = [one for part in trained_at_once for one in part]
+    for i, (model, held_out, networks, hidings) in enumerate(chosen):
+        assert (model, held_out) == (models[i], held_outs[i])
+        assert hidings == [(models[i], trains[i], held_outs[i], seeds[i], k) for k in range(4)]
+        # Fresh networks depend on the model's seed alone, and differ.
+        torch.manual_seed(seeds[i])
+        assert networks == [torch.rand(1).item() for _ in range(4)]
+        assert work[4 * i : 4 * i + 4] == [
+            reach.Work(network, hiding, seeds[i] + k)
+            for k, (network, hiding) in enumerate(zip(networks, hidings, strict=True))
+        ]
+
+
 # -- what is chosen ---------------------------------------------------------------------------------------------------
 
 
@@ -96,7 +211,10 @@ def slow_losses(model: DensityRegression, held_out: Table, rows: Table) -> dict[
             log_density = model.density.log_prob(table.x)
         return tuple(part.double().numpy().reshape(-1) for part in (table.y, mean, 2 * log_std, log_density))
 
-    level = math.log(np.mean(np.exp(parts(held_out)[2])))
+    def average(values: np.ndarray, table: Table) -> float:
+        return float(np.average(values, weights=table.weight.double().numpy()))
+
+    level = math.log(average(np.exp(parts(held_out)[2]), held_out))
 
     def total(log_variance: np.ndarray, log_density: np.ndarray, span: float, detail: float) -> np.ndarray:
         excess = np.maximum(float(tempering.reference) - log_density, 0) / (span * float(tempering.spread))
@@ -107,9 +225,46 @@ def slow_losses(model: DensityRegression, held_out: Table, rows: Table) -> dict[
         y, mean, log_variance, log_density = parts(held_out)
         ratio = (y - mean) ** 2 / np.exp(total(log_variance, log_density, span, detail))
         y, mean, log_variance, log_density = parts(rows)
-        variance = np.exp(total(log_variance, log_density, span, detail)) * np.mean(ratio)
-        losses[span, detail] = float(np.mean(0.5 * (np.log(2 * np.pi * variance) + (y - mean) ** 2 / variance)))
+        variance = np.exp(total(log_variance, log_density, span, detail)) * average(ratio, held_out)
+        losses[span, detail] = average(0.5 * (np.log(2 * np.pi * variance) + (y - mean) ** 2 / variance), rows)
     return losses
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_are_those_of_the_formulas_and_of_a_model_that_settles(weighted: bool) -> None:
+    held_out, rows = table(150, seed=1), table(200, seed=2)
+    rows = rows._replace(x=3 * rows.x)
+    if weighted:
+        held_out, rows = (
+            part._replace(weight=torch.rand(len(part.x), generator=torch.Generator().manual_seed(i)))
+            for i, part in enumerate((held_out, rows))
+        )
+    model = trained(table(400), held_out)
+    # Losses of the mean that was learnt, and a scale that is not.
+    model.head.offset.add_(1.0)
+    judge = reach._Judge(model, held_out, rows)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    choices = list(product(REACHES, DETAILS))
+    found = dict(zip(choices, judge.losses(*zip(*choices, strict=True)), strict=True))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    for choice in ((0.25, 0.5), (3.0, 0.75), (64.0, 1.0)):
+        alone = judge.losses(*zip(choice, strict=True))
+        judge.settle(*choice)
+        assert float(model.tempering.learnt_reach) == choice[0]
+        assert float(model.head.detail) == choice[1]
+        with torch.no_grad():
+            own = -model(rows.x).log_prob(rows.y)[:, 0]
+        assert alone == pytest.approx([(rows.weight @ own / rows.weight.sum()).item()], abs=2e-3)
+    expected = slow_losses(model, held_out, rows)
+    assert [found[choice] for choice in choices] == pytest.approx([expected[choice] for choice in choices], abs=2e-3)
+
+
+def test_a_loss_that_is_no_number_is_never_chosen() -> None:
+    held_out = table(50)
+    model = trained(held_out, held_out)
+    rows = held_out._replace(y=torch.full((50, 1), 1e30))
+    assert reach._Judge(model, held_out, rows).losses([1.0, 2.0], [1.0, 1.0]) == [math.inf, math.inf]
 
 
 def test_choice_equals_a_slow_search() -> None:
@@ -195,6 +350,30 @@ def test_rows_inside_have_a_say_equal_to_those_outside(monkeypatch: pytest.Monke
     assert settled(monkeypatch, preferring(1.0, strength=3.0), outside)[0] == pytest.approx(2**1.5)
 
 
+def test_who_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each network its hidden rows; the model at most 5,000 of its held-out rows, and all of them set its scale."""
+    told: list[tuple[Any, ...]] = []
+
+    def judge(*which: Any) -> SimpleNamespace:
+        told.append(which)
+        return SimpleNamespace(losses=lambda reaches, _: [0.0] * len(reaches), settle=lambda *_: None)
+
+    monkeypatch.setattr(reach, "_Judge", judge)
+    held_out = table(12_000)
+    hidings = [reach.Hiding(table(3), table(4), table(5)) for _ in range(4)]
+    reach._choose("model", held_out, "abcd", hidings)
+    inside, *outside, last = told
+    assert outside == [(name, part.held_out, part.hidden) for name, part in zip("abcd", hidings, strict=True)]
+    assert (inside[0], last[0], last[1]) == ("model", "model", held_out)
+    for some in inside[1:]:
+        # Every third, as they may be in an order.
+        assert torch.equal(some.x, held_out.x[::3])
+        assert torch.equal(some.y, held_out.y[::3])
+    told.clear()
+    reach._choose("model", table(5000), "abcd", hidings)
+    assert [len(part.x) for part in told[0][1:]] == [5000, 5000]
+
+
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize("power", [-3.5, -3.0, -0.5, 0.0, 2.5, 7.0, 7.5])
 def test_reaches_are_half_powers_of_two(power: float, detail: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +383,7 @@ def test_reaches_are_half_powers_of_two(power: float, detail: float, monkeypatch
 
 @pytest.mark.parametrize(("share", "believed"), [(0.98, False), (1.02, True)])
 def test_evidence_is_weighed_in_nats_of_all_rows(share: float, believed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 nats of the hidden rows for each squared doubling of the typical reach, 10 of the inner ones for the detail."""
+    """20 nats of the hidden rows for each squared doubling of the typical reach, 10 of the inner for the detail."""
     rows = 1000
     # From 4, the power of two next to the typical reach, to 16; the last step is then to the half power nearer to it.
     needed = 20.0 * (math.log2(16.0 / TYPICAL_REACH) ** 2 - math.log2(4.0 / TYPICAL_REACH) ** 2)

@@ -95,7 +95,11 @@ def test_paired_p_value_subtracts_and_chooses_the_test() -> None:
         (lambda: significance.corrected_t_test([1.0, 2.0], -0.1), "test_to_train"),
         (lambda: significance.paired_p_value([1.0], [1.0, 2.0], 0.1), "equally many"),
         (lambda: significance.paired_p_value([1.0], [1.0], 0.1, "exact"), "corrected"),  # type: ignore[arg-type]
+        (lambda: significance.paired_p_value([np.nan], [1.0], 0.1), "^ours must be finite"),
+        (lambda: significance.paired_p_value([1.0], [np.nan], 0.1), "^theirs must be finite"),
         (lambda: significance.holm([0.5, 1.5]), "p_values"),
+        (lambda: significance.holm([0.5, np.nan]), "^p_values must be finite"),
+        (lambda: significance.tied_with_best({"ours": [1.0], "theirs": [np.inf]}, 0.1), "^theirs must be finite"),
         (lambda: significance.mean_ranks([1.0, 2.0]), "table"),
         (lambda: significance.mean_ranks([[1.0, np.inf]]), "table"),
         (lambda: significance.friedman([[1.0, 2.0]]), "at least 2"),
@@ -106,6 +110,21 @@ def test_paired_p_value_subtracts_and_chooses_the_test() -> None:
 def test_what_is_refused(call, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_scores_in_single_precision_are_compared_in_double() -> None:
+    rng = np.random.default_rng(0)
+    single = rng.normal(size=(3, 9)).astype(np.float32)
+    double = single.astype(np.float64)
+    for call in (
+        lambda scores: significance.corrected_t_test(scores[0], 0.1),
+        lambda scores: significance.paired_p_value(scores[0], scores[1], 0.1),
+        lambda scores: significance.corrected_interval(scores[0], 0.1),
+        lambda scores: significance.friedman(scores),
+        lambda scores: tuple(significance.holm(abs(scores[0]) / 8)),
+    ):
+        assert call(single) == call(double)
+    assert significance.mean_ranks([["2", "10"], ["3", "1"]]).tolist() == [1.5, 1.5]
 
 
 @given(p_lists, st.floats(0.001, 0.5))
@@ -197,6 +216,11 @@ def test_friedman_p_value_near_that_of_all_permutations() -> None:
 def test_nemenyi_against_the_published_table(methods: int, q: float) -> None:
     expected = q * math.sqrt(methods * (methods + 1) / (6 * 14))
     assert significance.nemenyi_critical_difference(methods, 14) == pytest.approx(expected, rel=1e-3)
+
+
+def test_nemenyi_over_a_single_data_set() -> None:
+    four = significance.nemenyi_critical_difference(3, 4)
+    assert significance.nemenyi_critical_difference(3, 1) == pytest.approx(2 * four)
 
 
 def test_nemenyi_against_the_range_of_normals() -> None:

@@ -102,6 +102,8 @@ def test_intervals_without_a_spread_and_beyond_floats() -> None:
         ([1.0, np.nan], 0.1, 0.95, "differences must be finite"),
         ([1.0, 2.0], -0.1, 0.95, "test_to_train"),
         ([1.0, 2.0], 0.1, 95, "level must lie"),
+        ([1.0, 2.0], 0.1, 1.0, "level must lie"),
+        ([1.0, 2.0], 0.1, 0.0, "level must lie"),
     ],
 )
 def test_what_an_interval_refuses(differences: list[float], ratio: float, level: float, message: str) -> None:
