@@ -159,6 +159,16 @@ def test_a_fresh_head_has_unit_variance_everywhere(name: str, targets: int) -> N
             torch.testing.assert_close(moments.log_std, torch.zeros(20, targets), atol=1e-6, rtol=0)
 
 
+def test_a_fresh_head_holds_s_within_twenty() -> None:
+    """Smoothly for the variance, exactly for the natural mean."""
+    far = torch.tensor([[-1e3], [1e3]], dtype=torch.float64)
+    torch.testing.assert_close(kept(plain(), far), far.clamp(-20, 20))
+    inner = torch.linspace(-17, 17, 9, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(kept(plain(), inner), inner, atol=0.05, rtol=0)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(NaturalHead)(far).mean, -far * torch.exp(-far.clamp(-20, 20)))
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_start_is_the_weighted_least_squares_of_the_rows(name: str) -> None:
     """Against torch on rows repeated by their weight; the ridge is small, and features may lie far from zero."""

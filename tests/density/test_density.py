@@ -223,6 +223,86 @@ def test_rows_are_drawn_when_there_are_too_many() -> None:
     assert few.get_buffer("points").shape[0] == 80  # a fifth is set aside
 
 
+class Recorded(GaussianDensity):
+    """Writes down what a density learns from."""
+
+    def _fit(self, t: torch.Tensor, weight: torch.Tensor, held_out: torch.Tensor, generator: torch.Generator) -> None:
+        self.seen = (t, weight, held_out)
+
+
+def numbered(n: int, start: int = 0) -> torch.Tensor:
+    """Rows that tell their number: whitening keeps the order of a single column."""
+    return torch.arange(start, start + n, dtype=torch.float64)[:, None]
+
+
+def numbers(density: Density, t: torch.Tensor) -> list[int]:
+    """The rows that these whitened ones were."""
+    return (
+        (density.whitening.center + t * density.whitening.scales * density.whitening.projection.sign()[0, 0])[:, 0]
+        .round()
+        .int()
+        .tolist()
+    )
+
+
+@pytest.mark.parametrize(("n", "aside"), [(100, 20), (7, 1), (2, 1)])
+def test_a_fifth_is_set_aside_at_random_where_nothing_is_held_out(n: int, aside: int) -> None:
+    z, weight = numbered(n), torch.arange(1.0, n + 1).double()
+    for held_out in (None, z[:0]):
+        density = Recorded().double().fit(z, weight, held_out=held_out)
+        train, weights, held = density.seen
+        chosen, others = numbers(density, train), numbers(density, held)
+        assert len(others) == aside
+        assert sorted(chosen + others) == list(range(n))
+        # Weights stay with their rows, and have a mean of 1.
+        torch.testing.assert_close(weights, weight[chosen] / weight[chosen].mean())
+        if n == 100:
+            assert 30 < sum(others) / aside < 70
+            assert others != sorted(others)
+            assert min(others) < 20
+    alone = Recorded().double().fit(z[:1])
+    assert [len(part) for part in alone.seen] == [1, 1, 1]
+
+
+def test_rows_and_held_out_rows_are_drawn_at_random_where_they_are_too_many() -> None:
+    z, held_out = numbered(1000), numbered(600, start=200)
+    density = Recorded(max_rows=50).double().fit(z, held_out=held_out)
+    train, weights, held = (part for part in density.seen)
+    for part, first, last in ((numbers(density, train), 0, 999), (numbers(density, held), 200, 799)):
+        assert len(set(part)) == 50
+        assert first <= min(part) < first + 150
+        assert last - 150 < max(part) <= last
+    assert torch.equal(weights, torch.ones(50).double())
+    # Centre and scale are those of all rows.
+    assert density.whitening.center.item() == pytest.approx(499.5)
+    few = Recorded(max_rows=1).double().fit(z, held_out=held_out)
+    assert [len(part) for part in few.seen] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_what_is_drawn_depends_on_the_generator_alone(held_out: bool) -> None:
+    fits = []
+    for seed, own in ((0, 5), (1, 5), (1, 6)):
+        torch.manual_seed(seed)
+        density = Recorded(max_rows=50).double()
+        density.fit(
+            numbered(200),
+            held_out=numbered(200) if held_out else None,
+            generator=torch.Generator().manual_seed(own),
+        )
+        fits.append([numbers(density, density.seen[0]), numbers(density, density.seen[2])])
+    assert fits[0] == fits[1]
+    assert fits[1][0] != fits[2][0]
+    assert fits[1][1] != fits[2][1]
+
+
+@pytest.mark.parametrize("name", ["mixture", "kernel-exponential", "radial"])
+def test_weights_have_no_unit(name: str) -> None:
+    weight = torch.linspace(0.1, 1.0, 240).double()
+    one, other = (MAKERS[name]().double().fit(rows(), unit * weight) for unit in (1.0, 1024.0))
+    torch.testing.assert_close(one.log_prob(rows(seed=1)), other.log_prob(rows(seed=1)))
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (4,), (2, 3, 4)])
 def test_bad_shapes_are_named(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="shape"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from density_regression._numeric import LARGE
-from density_regression.density import FlowDensity, GaussianDensity
+from density_regression.density import FlowDensity, GaussianDensity, RadialFlowDensity, flow
 from density_regression.density._tail import continue_radially, trusted_radius
 from density_regression.density.flow import fit_flow
 
@@ -95,6 +95,20 @@ def test_best_parameters_are_kept_and_patience_ends_training() -> None:
     assert len(scores) - 1 - scores.index(max(scores)) == 4
 
 
+def test_a_first_epoch_that_helps_is_kept() -> None:
+    location = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    t = torch.ones(10, 1).double()
+
+    def log_prob(x: torch.Tensor) -> torch.Tensor:
+        return -0.5 * (x - location).square().sum(-1)
+
+    how = {"epochs": 1, "batch_size": 5, "learning_rate": 0.01, "patience": 1}
+    scores = fit_flow(log_prob, [location], t, torch.ones(10).double(), t, torch.Generator(), **how)
+    # Two steps of Adam, each by the rate.
+    assert location.item() == pytest.approx(0.02, rel=1e-3)
+    assert scores == pytest.approx([-0.5, -0.5 * 0.98**2], rel=1e-3)
+
+
 def test_weighted_likelihood_is_maximised() -> None:
     location = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     t = torch.tensor([[3.0], [-1.0]]).double().repeat(32, 1)
@@ -135,6 +149,72 @@ def test_fitting_and_loading_leave_the_global_generator_alone() -> None:
     density = small("realnvp", epochs=1).fit(z)
     small("realnvp", epochs=1).load_state_dict(density.state_dict())
     torch.testing.assert_close(torch.rand(3), expected, rtol=0, atol=0)
+
+
+def test_settings_reach_the_training_and_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    monkeypatch.setattr(flow, "fit_flow", lambda *parts, **how: told.append((parts, how)))
+    how = {"epochs": 3, "batch_size": 17, "learning_rate": 0.02, "patience": 2}
+    z = rows(40)
+    for density in (small("maf", **how), RadialFlowDensity(**how, variance=1.0).double()):
+        density.fit(z, torch.linspace(1, 2, 40).double(), held_out=z[:9], generator=torch.Generator().manual_seed(1))
+        (_, _, t, weight, held_out, _), given = told.pop()
+        assert given == how
+        # Weights go with their rows.
+        order = torch.cdist(t, density.whitening(z)[0]).argmin(1)
+        torch.testing.assert_close(weight, torch.linspace(1, 2, 40).double()[order] / 1.5)
+        assert held_out.shape == (9, 3)
+        assert density.radius.item() == pytest.approx(2 * t.norm(dim=1).max().item())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flow_is_as_deep_and_wide_as_it_is_told(kind: str) -> None:
+    def parameters(**options: object) -> int:
+        return sum(p.numel() for p in small(kind, **options)._build(3).parameters())
+
+    assert parameters(transforms=4) == 2 * parameters(transforms=2)
+    assert parameters(hidden=(16, 16)) > parameters(hidden=(16,)) > parameters(hidden=(8,))
+
+
+def test_batches_are_of_the_size_asked_for_and_new_in_each_epoch() -> None:
+    location = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    t = torch.arange(10.0).double()[:, None]
+    seen: list[list[float]] = []
+
+    def log_prob(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x[:, 0].tolist())
+        return -0.5 * (x - location).square().sum(-1)
+
+    fit_flow(
+        log_prob,
+        [location],
+        t,
+        torch.ones(10).double(),
+        t[:1],
+        torch.Generator().manual_seed(0),
+        epochs=2,
+        batch_size=4,
+        learning_rate=1e-3,
+        patience=5,
+    )
+    assert [len(part) for part in seen] == [1, 4, 4, 2, 1, 4, 4, 2, 1]
+    epochs = [[*seen[i], *seen[i + 1], *seen[i + 2]] for i in (1, 5)]
+    assert all(sorted(epoch) == t[:, 0].tolist() for epoch in epochs)
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_one_row_far_out_moves_parameters_no_more_than_others(size: float) -> None:
+    """Gradients are clipped: after a huge one, Adam would take small ones for none, for long."""
+    location = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    t = torch.cat([torch.full((1, 1), size), torch.ones(199, 1)]).double()
+
+    def log_prob(x: torch.Tensor) -> torch.Tensor:
+        return -0.5 * (x - location).square().sum(-1)
+
+    how = {"epochs": 1, "batch_size": 1, "learning_rate": 0.01, "patience": 5}
+    fit_flow(log_prob, [location], t, torch.ones(200).double(), t[1:], torch.Generator().manual_seed(0), **how)
+    assert location.item() > 0.7
 
 
 def test_result_does_not_depend_on_the_global_generator() -> None:
@@ -199,6 +279,7 @@ class TestTail:
         t = torch.full((2, 500), size)
         result = continue_radially(lambda t: torch.full_like(t[:, 0], value), t, self.radius.float())
         assert bool(result.isfinite().all())
+        assert bool((result <= LARGE).all())
 
     def test_radius_is_twice_the_farthest_and_never_too_small(self) -> None:
         t = torch.tensor([[3.0, 4.0], [0.0, 1.0]])

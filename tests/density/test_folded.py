@@ -36,6 +36,8 @@ class TestFolded:
         alone, nothing = Folded.of(density)(z)
         torch.testing.assert_close(alone, log_prob, rtol=1e-5, atol=1e-3)
         assert nothing.shape == (len(z), 0)
+        # Made from the density's state, so without one of its own.
+        assert not Folded.of(density, beside=layer).state_dict()
 
     def test_units(self, density: Density, z: Tensor) -> None:
         unit = 0.1 + torch.arange(12.0)

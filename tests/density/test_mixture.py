@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from density_regression.density import MixtureDensity
-from density_regression.density.mixture import _k_means, _maximise, _Mixture
+from density_regression.density.mixture import _draw, _k_means, _maximise, _Mixture
 
 CENTERS = torch.tensor([[-6.0, 0.0], [6.0, 0.0], [0.0, 9.0]], dtype=torch.float64)
 
@@ -50,6 +50,20 @@ def test_equals_a_naive_sum_of_normals(k: int) -> None:
         for i in range(k)
     )
     np.testing.assert_allclose(density.log_prob(points).numpy(), np.log(naive) + rest.numpy(), rtol=1e-8)
+
+
+def test_mean_log_prob_is_that_of_rows_summed_over_components() -> None:
+    generator = torch.Generator().manual_seed(0)
+    t = torch.randn(2, 30, generator=generator, dtype=torch.float64)
+    mixture = _maximise(t, torch.ones(30).double(), torch.rand(3, 30, generator=generator).double().softmax(0), 1.0)
+    rows = [
+        sum(
+            math.exp(w) * stats.multivariate_normal(m, torch.linalg.inv(p @ p.T)).pdf(row)
+            for w, m, p in zip(*mixture, strict=True)
+        )
+        for row in t.T
+    ]
+    assert mixture.mean_log_prob(t) == pytest.approx(np.mean(np.log(rows)))
 
 
 def test_integrates_to_one() -> None:
@@ -132,6 +146,100 @@ def test_held_out_rows_choose_the_number_of_components(seed: int) -> None:
         MixtureDensity().double().fit(clusters(seed=seed), held_out=clusters(seed=seed + 9), generator=generator)
     )
     assert len(clustered.log_norm) > 1
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_covariances_by_hand(wide: bool) -> None:
+    """A prior worth q rows at the identity, or a tenth as many where held-out rows lie closer."""
+    z = clusters(90)
+    held_out = z + 3 * torch.randn(90, 2, generator=torch.Generator().manual_seed(0)).double() if wide else z
+    density = MixtureDensity(3, variance=1.0).double().fit(z, held_out=held_out)
+    weight, mean, covariance = parameters(density)
+    t = density.whitening(z)[0]
+    prior = 2 * (1.0 if wide else 0.1)
+    label = torch.cdist(z, CENTERS).argmin(1)
+    for own in (t[label == k] for k in range(3)):
+        k = (mean - own.mean(0)).norm(dim=1).argmin()
+        expected = ((own - own.mean(0)).T @ (own - own.mean(0)) + prior * torch.eye(2)) / (len(own) + prior)
+        torch.testing.assert_close(mean[k], own.mean(0), atol=1e-6, rtol=0)
+        torch.testing.assert_close(covariance[k], expected, atol=1e-6, rtol=1e-4)
+        assert weight[k].item() == pytest.approx(len(own) / len(t), abs=1e-6)
+
+
+def test_candidates_are_powers_of_two_with_ten_rows_each() -> None:
+    assert MixtureDensity()._candidates(10_000) == [1, 2, 4, 8]
+    assert MixtureDensity(max_components=2)._candidates(10_000) == [1, 2]
+    assert MixtureDensity()._candidates(40) == [1, 2, 4]
+    assert MixtureDensity()._candidates(39) == [1, 2]
+    assert MixtureDensity()._candidates(3) == [1]
+    assert MixtureDensity(5)._candidates(100) == [5]
+    assert MixtureDensity(5)._candidates(3) == [3]
+    assert MixtureDensity(1)._candidates(100) == [1]
+
+
+def em(t: torch.Tensor, weight: torch.Tensor, start: torch.Tensor, **settings: float) -> tuple[_Mixture, _Mixture, int]:
+    """What EM by the class ends with, and a loop that is obviously right; and how many steps that took."""
+    density = MixtureDensity(len(start), **settings)
+    mixture, last, steps = _maximise(t, weight, start, 1.0), -math.inf, 0
+    while steps < density.max_iterations:
+        log_joint = mixture.log_joint(t)
+        now = (weight @ log_joint.logsumexp(0) / weight.sum()).item()
+        mixture = _maximise(t, weight, log_joint.softmax(0), 1.0)
+        steps += 1
+        if now - last < density.tolerance:
+            break
+        last = now
+    return density._expectation_maximisation(t, weight, start), mixture, steps
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"max_iterations": 1, "tolerance": 0.0}, 1),
+        ({"max_iterations": 3, "tolerance": 0.0}, 3),
+        ({"max_iterations": 500, "tolerance": 1e-2}, None),
+        # The first has none before it to compare with.
+        ({"max_iterations": 500, "tolerance": 1e9}, 2),
+    ],
+)
+@pytest.mark.parametrize("k", [2, 3])
+def test_em_stops_where_a_plain_loop_does(k: int, settings: dict[str, float], steps: int | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    t = torch.randn(2, 100, generator=generator, dtype=torch.float64) ** 3
+    weight = torch.rand(100, generator=generator, dtype=torch.float64)
+    start = torch.rand(k, 100, generator=generator, dtype=torch.float64).softmax(0)
+    found, expected, taken = em(t, weight, start, **settings)
+    assert steps in (None, taken)
+    assert 0 < taken < 500
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_k_means_finds_clusters_by_weight() -> None:
+    z = clusters(90)
+    weight = torch.rand(90, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    label = torch.cdist(z, CENTERS).argmin(1)
+    for seed in range(5):
+        assigned = _k_means(z, weight, 3, torch.Generator().manual_seed(seed))
+        assert assigned.shape == (3, 90)
+        # Each row to one, and the rows of a cluster to the same.
+        assert torch.equal(assigned.sum(0), torch.ones(90).double())
+        assert all(len(assigned.argmax(0)[label == k].unique()) == 1 for k in range(3))
+    # Means of two, of which a far row of little weight is not one.
+    t = torch.tensor([[0.0], [1.0], [10.0], [11.0], [1e3]]).double()
+    small = torch.tensor([1.0, 1.0, 1.0, 1.0, 1e-9]).double()
+    for seed in range(5):
+        assigned = _k_means(t, small, 2, torch.Generator().manual_seed(seed)).argmax(0).tolist()
+        assert assigned[0] == assigned[1] != assigned[2] == assigned[3] == assigned[4]
+
+
+def test_draws_are_in_proportion_and_uniform_where_all_is_zero() -> None:
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.tensor([_draw(torch.tensor([0.0, 1.0, 3.0]), generator) for _ in range(2000)]).bincount(minlength=3)
+    assert drawn[0] == 0
+    assert drawn[2].item() == pytest.approx(1500, abs=80)
+    drawn = torch.tensor([_draw(torch.zeros(3), generator) for _ in range(600)]).bincount(minlength=3)
+    assert drawn.min() > 140
 
 
 def test_few_rows_take_few_components() -> None:

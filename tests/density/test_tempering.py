@@ -89,6 +89,27 @@ def test_robust_equals_a_hand_computation() -> None:
     assert tempering(torch.tensor(-5 - 4.08).double()).item() == pytest.approx(-1.5 * math.log(5))
 
 
+def test_the_variance_begins_to_grow_where_it_is_told_to() -> None:
+    # As above; two spreads below the reference of -5 is -6.36.
+    tempering = fitted(lambda: RobustTempering(1.5, reach=3.0, start=2.0))
+    assert tempering(torch.tensor([-5.0, -6.3]).double()).tolist() == [0.0, 0.0]
+    assert tempering(torch.tensor(-6.36 - 2.04).double()).item() == pytest.approx(-1.5 * math.log(3))
+    assert tempering.reference_level.item() == 0.0
+
+
+def test_rescaled_takes_a_narrow_range_for_a_thousandth() -> None:
+    tempering = RescaledTempering(1.0, 3.0).double().fit(TRAIN[0] + 1e-5 * TRAIN, HELD_OUT)
+    lowest = TRAIN[0] + 1e-5 * TRAIN[0]
+    assert tempering(lowest).item() == pytest.approx(1.0)
+    assert tempering(lowest + 1e-3).item() == pytest.approx(3.0)
+
+
+def test_exponent_and_reach_may_be_any_positive_number() -> None:
+    """Of a tenth, too: an excess of one spread is then ten times the reach."""
+    tempering = fitted(lambda: RobustTempering(0.1, reach=0.1))
+    assert tempering(torch.tensor(-5 - 0.68).double()).item() == pytest.approx(-0.1 * math.log(21))
+
+
 def test_reach_is_typical_until_it_is_learnt() -> None:
     auto, typical = fitted(RobustTempering), fitted(lambda: RobustTempering(reach=TYPICAL_REACH))
     values = torch.linspace(-50, 0, 20).double()
@@ -162,7 +183,13 @@ def test_bad_reach_is_named(reach: float) -> None:
         RobustTempering(reach=reach)
 
 
-@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (2.0, 1.0), (0.0, math.inf), (math.nan, 1.0)])
+@pytest.mark.parametrize("start", [-0.1, math.inf, math.nan])
+def test_bad_start_is_named(start: float) -> None:
+    with pytest.raises(ValueError, match="start"):
+        RobustTempering(start=start)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (2.0, 1.0), (0.0, math.inf), (-math.inf, 0.0), (math.nan, 1.0)])
 def test_bad_range_is_named(low: float, high: float) -> None:
     with pytest.raises(ValueError, match="low"):
         RescaledTempering(low, high)

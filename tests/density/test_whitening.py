@@ -38,6 +38,27 @@ def test_variance_share_sets_the_number_of_directions() -> None:
     assert Whitening(1.0, max_dims=2).double().fit(z).kept == 2
 
 
+def test_one_direction_and_all_of_the_variance_may_be_asked_for() -> None:
+    z = correlated()
+    assert Whitening(1.0).double().fit(z).kept == 4
+    assert Whitening(1.0, max_dims=1).double().fit(z).kept == 1
+    assert Whitening(0.01).double().fit(z).kept == 1
+
+
+@pytest.mark.parametrize(("columns", "width"), [(4, 16), (16, 16), (17, 32)])
+def test_a_row_does_not_depend_on_the_others_of_its_batch(columns: int, width: int) -> None:
+    """Products are padded to a multiple of 16 columns; the padding is zero, and is not among the coordinates."""
+    z = correlated(d=columns).float()
+    whitening = Whitening(1.0).fit(z)
+    assert whitening.projection.shape == (columns, width)
+    assert whitening.reconstruction.shape == (width, columns)
+    assert whitening(z)[0].shape == (300, columns)
+    assert not whitening.projection[:, columns:].any()
+    assert not whitening.reconstruction[columns:].any()
+    restored = whitening.center + whitening(z)[0] @ whitening.reconstruction[:columns]
+    torch.testing.assert_close(restored, z, atol=1e-3, rtol=1e-4)
+
+
 def test_log_det_is_that_of_the_projection() -> None:
     z = correlated()
     whitening = Whitening(1.0).double().fit(z)

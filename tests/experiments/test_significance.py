@@ -120,7 +120,7 @@ def test_scores_in_single_precision_are_compared_in_double() -> None:
         lambda scores: significance.corrected_t_test(scores[0], 0.1),
         lambda scores: significance.paired_p_value(scores[0], scores[1], 0.1),
         lambda scores: significance.corrected_interval(scores[0], 0.1),
-        lambda scores: significance.friedman(scores),
+        significance.friedman,
         lambda scores: tuple(significance.holm(abs(scores[0]) / 8)),
     ):
         assert call(single) == call(double)
