@@ -138,6 +138,18 @@ def test_constant_column_may_round() -> None:
     assert bool((density.log_prob(z) - density.log_prob(rounded) < 5).all())
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_large_constant_column_leaves_the_others_their_scale(place: int) -> None:
+    """Its rounding is a width of its own direction alone."""
+    columns = list((1e-3 * correlated(d=2)).T)
+    columns.insert(place, torch.full((300,), 1e6).double())
+    z = torch.stack(columns, 1)
+    whitening = Whitening().double().fit(z)
+    assert whitening.kept == 2
+    torch.testing.assert_close(whitening(z)[0].std(0, correction=0), torch.ones(2).double())
+    assert whitening.residual_scale.item() == pytest.approx(0.1, rel=0.01)
+
+
 def test_small_features_with_a_residual_do_not_overflow() -> None:
     z = torch.cat([1e-12 * correlated(d=2), torch.zeros(300, 1).double()], dim=1).float()
     density = GaussianDensity().fit(z)
