@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage lint format bench docs clean
+.PHONY: help install demo test coverage mutation lint format bench docs clean
 
 help: ## list these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 10
@@ -32,6 +32,12 @@ test: install lint ## lint, then the tests, in two processes
 
 coverage: install ## the tests a quarter slower, and the lines that they do not reach
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
+
+# The tool stays out of .venv, as nothing else needs it.
+mutation: install ## wrong changes that the tests beside a module do not notice; an hour for all, or MODULES="head reach"
+	test -d .mutation || $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .mutation \
+		mutmut==3.8.1 libcst==1.9.0
+	OMP_NUM_THREADS=1 PYTHONPATH=.mutation $(BIN)/python benchmarks/mutation.py $(MODULES)
 
 lint: install ## style, format, types and the order of the layers
 	$(BIN)/ruff check .
@@ -66,6 +72,6 @@ docs: install ## build the site into site/, warnings are errors
 	$(BIN)/mkdocs build --strict
 
 clean: ## remove .venv and everything that was made
-	rm -rf .venv .venv-peers bench demo build dist site htmlcov .coverage .coverage.* .hypothesis
+	rm -rf .venv .venv-peers .mutation mutants.json bench demo build dist site htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -165,3 +165,41 @@ def test_nll_own_refuses_what_it_cannot_score() -> None:
         metrics.nll_own([0.0, 0.0, math.nan], law)
     with pytest.raises(ValueError, match="support"):
         metrics.nll_own([-1.0], Exponential(torch.ones(1), validate_args=True))
+
+
+# Edges, and callers who let NumPy raise
+
+
+def test_a_target_at_the_very_end_of_the_interval_lies_in_it() -> None:
+    end = float(stats.norm.ppf(0.75))
+    assert metrics.coverage([end, -end, 1.01 * end, 0.0], np.zeros(4), np.ones(4), level=0.5) == 0.75
+
+
+@pytest.mark.parametrize("name", ["nll", "crps", "coverage", "calibration_error", "ence", "ause", "rmse", "mae"])
+def test_callers_may_let_numpy_raise(name: str) -> None:
+    """Of targets 2e308 apart, and 1e160 or 50 standard deviations away."""
+    score = getattr(metrics, name)
+    for y, mean, std in (([1e308, 0.0], [-1e308, 1.0], [1e300, 1.0]), ([1e160, 50.0], [0.0, 0.0], [1.0, 1.0])):
+        arguments = (y, mean) if name in ("rmse", "mae") else (y, mean, std)
+        with np.errstate(all="ignore"):
+            expected = score(*arguments)
+        with np.errstate(all="raise"):
+            assert score(*arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: metrics.crps([1.0], [1.0, 2.0], [1.0]), "mean"),
+        (lambda: metrics.crps([1.0], [math.nan], [1.0]), "mean"),
+        (lambda: metrics.crps([math.nan], [1.0], [1.0]), "y_true"),
+        (lambda: metrics.crps([1.0], [1.0], [math.nan]), "std"),
+        (lambda: metrics.crps([1.0], [1.0], [1.0, 2.0]), "std"),
+        (lambda: metrics.crps([1.0], [1.0], [0.0]), "std"),
+        (lambda: metrics.auroc([math.nan], [1.0]), "familiar"),
+        (lambda: metrics.auroc([1.0], [math.nan]), "strange"),
+    ],
+)
+def test_errors_begin_with_the_argument(call, name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} "):
+        call()
