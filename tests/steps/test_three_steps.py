@@ -3,27 +3,34 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import chisquare
-from torch import nn
+from torch import Tensor, nn
 
 from density_regression import (
     DensityRegression,
     DensityRegressor,
+    GaussianDensity,
     KernelDensity,
     TrainingOptions,
     fit_density_regression,
     fit_together,
     training,
 )
-from density_regression.density import Density
+from density_regression.density import Density, RobustTempering
 from density_regression.head import HEADS, Head
-from density_regression.training import cache_features, fit_density, pretrain, refit_head
+from density_regression.training import (
+    cache_features,
+    fit_density,
+    fit_density_regressions_together,
+    pretrain,
+    refit_head,
+)
 from steps.helpers import (
     SMALL_DENSITIES,
     assert_equal,
@@ -110,6 +117,98 @@ def test_without_held_out_rows_some_are_set_aside_for_the_density(together: bool
     assert len(density.points) == 160
     assert density.width > 0.05
     assert np.median(fitted[0].predict(X, return_std=True)[1]) < 1.0
+
+
+class Told(GaussianDensity):
+    """Writes down what it is fitted to."""
+
+    def fit(self, z: Tensor, sample_weight: Tensor | None = None, **how: Any) -> Self:
+        self.told = (z, sample_weight, how["held_out"], how["generator"].initial_seed())
+        return super().fit(z, sample_weight, **how)
+
+
+def test_density_and_tempering_are_fitted_to_the_rows_and_judged_by_the_others() -> None:
+    model, train, held_out = on_features(density=Told()), features(), features(50, seed=1)
+    train, held_out = (
+        rows._replace(weight=torch.rand(len(rows.z), generator=generator(i), dtype=torch.float64))
+        for i, rows in enumerate((train, held_out))
+    )
+    fit_density(model, train, held_out, seed=7)
+    z, weight, held, seed = model.density.told
+    assert z is train.z
+    assert weight is train.weight
+    assert held is held_out.z
+    assert seed == 7
+    expected = RobustTempering().double().fit(*[model.density.log_prob(held_out.z)] * 2, held_out.weight)
+    assert torch.equal(model.tempering.reference, expected.reference)
+    assert torch.equal(model.tempering.spread, expected.spread)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_steps_two_and_three_are_given_the_held_out_rows(
+    apart: bool, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(training, "fit_density", lambda model, *rows, seed: told.append((*rows, seed)))
+    monkeypatch.setattr(training, "refit_head", lambda model, *rows, **how: told.append(rows[:2]))
+    train = batches(*wave(40))
+    held_out = batches(*wave(20, seed=1)) if apart else train
+    options = TrainingOptions(epochs=1, seed=3)
+    if together:
+        models = [network(seed) for seed in range(2)]
+        fit_density_regressions_together(
+            models, [train] * 2, [held_out] * 2, options=options, seeds=[3, 4], verbose=False
+        )
+    else:
+        fit_density_regression(network(), train, held_out, options=options, verbose=False)
+    (rows, held, seed), (again, judges) = told[:2]
+    assert len(rows.z) == len(again.z) == 40
+    assert len(judges.z) == (20 if apart else 40)
+    assert (held is not None and len(held.z) == 20) if apart else held is None
+    assert seed == 3
+    assert [one[2] for one in told[2::2]] == ([4] if together else [])
+
+
+@pytest.mark.parametrize(
+    ("losses", "kept", "rounds"),
+    [
+        # Three in a row that are no better end it; ten are the most.
+        ([5.0, 4.0, 6.0, 6.0, 3.0, 7.0, 3.0, 9.0, 1.0], 4, 7),
+        ([5.0, 6.0, 6.0, 6.0, 1.0], 0, 3),
+        ([12.0 - i for i in range(20)], 10, 10),
+        ([math.inf, math.inf, 2.0, math.inf, math.inf, math.inf, 1.0], 2, 5),
+    ],
+)
+def test_step_three_keeps_the_best_round(
+    losses: list[float], kept: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def finished(head: Head, *_: Any) -> tuple[Head, float]:
+        head = shifted(head, float(len(seen)))
+        seen.append(losses[len(seen)])
+        return head, seen[-1]
+
+    monkeypatch.setattr(training, "_finished", finished)
+    model, train = on_features("mean", density=None), features(30)
+    refit_head(model, train, train)
+    assert len(seen) == 1 + rounds
+    assert model.head.offset.item() == kept
+
+
+def test_a_round_is_judged_with_the_bounds_of_weighted_rows() -> None:
+    train, held_out = features(200), features(100, seed=1)
+    train = train._replace(weight=(train.z[:, 0] > 0).double() + 0.1)
+    head = on_features("mean").head
+    nn.init.normal_(head.linear.weight, generator=generator())
+    done, loss = training._finished(head, training._Rows(train, None), training._Rows(held_out, None))
+    by_hand = copy.deepcopy(head)
+    by_hand.bound(train.z, train.weight)
+    by_hand.calibrate(held_out.z, held_out.y, None, held_out.weight)
+    assert_equal(state(done), state(by_hand), "")
+    assert loss == pytest.approx(head_nll(by_hand, held_out))
+    assert (head.offset == 0).all()
 
 
 def test_a_single_row_is_all_there_is() -> None:
@@ -333,6 +432,17 @@ def test_rows_without_weight_take_no_place_in_a_sample(monkeypatch: pytest.Monke
     weight[::10] = 1.0
     table = batches(rows.z, rows.y, 30, weight)
     assert torch.equal(cache_features(on_features(dims=1), table).z, rows.z[::10])
+
+
+def test_rows_of_a_loader_without_weight_are_left_out() -> None:
+    rows = features(20, dims=1)
+    weight = (torch.arange(20) % 3 == 0).double()
+    y = torch.where(weight[:, None] > 0, rows.y, math.nan)
+    loader = [(rows.z[i : i + 5], y[i : i + 5], weight[i : i + 5]) for i in range(0, 20, 5)]
+    cached = cache_features(on_features(dims=1), loader)
+    assert torch.equal(cached.z, rows.z[::3])
+    assert torch.equal(cached.y, rows.y[::3])
+    assert torch.equal(cached.weight, torch.ones(7).double())
 
 
 def test_exactly_as_many_as_fit_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
