@@ -434,6 +434,19 @@ def test_rows_without_weight_take_no_place_in_a_sample(monkeypatch: pytest.Monke
     assert torch.equal(cache_features(on_features(dims=1), table).z, rows.z[::10])
 
 
+@pytest.mark.parametrize("size", [7, 300, 5000])
+def test_a_loader_that_does_not_fit_is_sampled_uniformly(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are known only as they come, so that a sample is kept up to date."""
+    monkeypatch.setattr(training, "MAX_CACHED_VALUES", 500)
+    x = torch.arange(5000.0)[:, None]
+    loader = [(x[i : i + size], 2 * x[i : i + size], x[i : i + size, 0] + 1) for i in range(0, 5000, size)]
+    cached = cache_features(DensityRegression(nn.Identity(), 1), loader)
+    assert len(cached.z.unique()) == len(cached.z) == 500
+    assert torch.equal(cached.y, 2 * cached.z)
+    assert torch.equal(cached.weight, cached.z[:, 0] + 1)
+    assert chisquare((cached.z[:, 0] // 500).long().bincount(minlength=10).numpy()).pvalue > 1e-3
+
+
 def test_rows_of_a_loader_without_weight_are_left_out() -> None:
     rows = features(20, dims=1)
     weight = (torch.arange(20) % 3 == 0).double()
