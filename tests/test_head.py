@@ -62,6 +62,14 @@ def test_a_few_extreme_rows_do_not_move_the_bounds() -> None:
     torch.testing.assert_close(*(kept(head, far) for head in heads))
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_no_row_may_take_s_beyond_twenty(name: str) -> None:
+    head, far = plain(HEADS[name]), torch.tensor([[-1e6], [1e6]], dtype=torch.float64)
+    head.bound(5 * even())
+    torch.testing.assert_close(kept(head, far), far.clamp(-20, 20))
+    assert (head.s_min.item(), head.s_max.item()) == (-20.0, 20.0)
+
+
 def test_weights_say_which_rows_bound_s() -> None:
     """A third of the rows, but of no weight, lie far up."""
     z = torch.cat([even() / 10, torch.full((500, 1), 15.0, dtype=torch.float64)])
@@ -190,6 +198,15 @@ def test_start_is_the_weighted_least_squares_of_the_rows(name: str) -> None:
     torch.testing.assert_close(mean, fitted, atol=2e-3, rtol=0)
     variance = (repeated_y - fitted).square().mean(0)
     torch.testing.assert_close(torch.exp(2 * log_std), variance.expand_as(log_std), atol=0, rtol=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3])
+def test_the_ridge_is_a_small_share_of_the_features_variance(unit: float) -> None:
+    """Whatever their unit, a slope is about a ten-thousandth smaller than that of least squares."""
+    z = torch.randn(30, 1, dtype=torch.float64, generator=generator())
+    head = MeanHead(1).double()
+    head.start(unit * z, 3 * z, torch.ones(30, dtype=torch.float64))
+    assert 1e-5 < 1 - unit * head.linear.weight[0, 0].item() / 3 < 1e-3
 
 
 @pytest.mark.parametrize("name", HEADS)
