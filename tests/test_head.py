@@ -209,6 +209,15 @@ def test_the_ridge_is_a_small_share_of_the_features_variance(unit: float) -> Non
     assert 1e-5 < 1 - unit * head.linear.weight[0, 0].item() / 3 < 1e-3
 
 
+def test_the_ridge_leaves_the_level_alone() -> None:
+    z = torch.randn(30, 2, dtype=torch.float64, generator=generator())
+    y = 1e4 + z.sum(1, keepdim=True)
+    head = MeanHead(2).double()
+    head.start(z, y, torch.ones(30, dtype=torch.float64))
+    with torch.no_grad():
+        torch.testing.assert_close(head(z.mean(0, keepdim=True)).mean[0], y.mean(0), atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_start_shrinks_what_the_rows_do_not_settle(name: str) -> None:
     """Two features that are the same share a slope, more features than rows are finite; a perfect fit has a width."""
