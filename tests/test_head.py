@@ -154,6 +154,13 @@ def test_in_step_one_s_is_free_within_twenty(name: str) -> None:
     torch.testing.assert_close(before, after)
 
 
+def test_of_wider_features_the_first_are_read_whatever_axes_lead() -> None:
+    head = MeanHead(3).double()
+    z = torch.randn(2, 3, 5, dtype=torch.float64, generator=generator())
+    with torch.no_grad():
+        torch.testing.assert_close(head.free(z), head.free(z[..., :3]))
+
+
 # -- where it begins --------------------------------------------------------------------------------------------------
 
 
