@@ -87,6 +87,13 @@ def test_standard_splits(folder: Path) -> None:
     assert all(part.dtype == np.intp for split in splits for part in split)
 
 
+def test_the_split_of_songs_is_that_of_their_authors() -> None:
+    """The first 463,715 songs to train on and the last 51,630 to test on, so that no artist is in both."""
+    ((train, test),) = standard_splits("year")
+    assert np.array_equal(train, np.arange(463_715))
+    assert np.array_equal(test, 463_715 + np.arange(51_630))
+
+
 def test_splits_keep_their_number(folder: Path) -> None:
     # By name train_10 comes before train_2.
     write_splits(folder, "boston", **{f"{part}_{i}": [i] for i in range(12) for part in ("train", "test")})

@@ -458,6 +458,15 @@ def test_rows_of_a_loader_without_weight_are_left_out() -> None:
     assert torch.equal(cached.weight, torch.ones(7).double())
 
 
+def test_rows_of_a_table_are_limited_and_positions_of_images_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MAX_CACHED_ROWS", 20)
+    x = torch.randn(30, 2, generator=generator())
+    model = DensityRegression(nn.Identity(), 2)
+    assert len(cache_features(model, batches(x, x[:, :1])).z) == 20
+    images = x[..., None].expand(30, 2, 4)
+    assert len(cache_features(model, batches(images, images[:, :1])).z) == 120
+
+
 def test_exactly_as_many_as_fit_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "MAX_CACHED_VALUES", 60)
     x = torch.arange(60.0).reshape(30, 2)
