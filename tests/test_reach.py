@@ -179,7 +179,8 @@ def test_each_model_has_networks_and_rows_of_its_own(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reach, "_hide", lambda *which: [(*which, i) for i in range(4)])
     monkeypatch.setattr(reach, "_train", lambda work, options: trained_at_once.append([*work, options]))
     monkeypatch.setattr(reach, "_choose", lambda *which: chosen.append(which))
-    models, trains, held_outs = ([f"{name} {i}" for i in range(11)] for name in ("model", "train", "held out"))
+    models = [torch.nn.Identity() for _ in range(11)]
+    trains, held_outs = ([f"{name} {i}" for i in range(11)] for name in ("train", "held out"))
     seeds = [100 * i for i in range(11)]
     reach.learn_reach(models, trains, held_outs, lambda: torch.rand(1).item(), "options", seeds)
     # Forty at a time.
