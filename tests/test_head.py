@@ -88,6 +88,8 @@ def test_bounds_are_those_of_each_target() -> None:
     head.bound(even())
     ends = kept(head, torch.tensor([[1e6]], dtype=torch.float64))[0]
     torch.testing.assert_close(ends, torch.tensor([19.2, 1.92], dtype=torch.float64), atol=0.05, rtol=0)
+    assert head.s_max.tolist() == pytest.approx([20.0, 2.0])
+    assert head.s_min.tolist() == pytest.approx([-20.0, -2.0])
 
 
 def test_the_natural_mean_is_as_learnt_on_every_training_row_and_held_outside_them() -> None:

@@ -203,6 +203,12 @@ def test_ranks_and_friedman_against_counting_and_scipy(table: NDArray[np.int64])
     assert found.p_value == pytest.approx(expected.pvalue)
 
 
+def test_friedman_of_two_methods_over_two_data_sets() -> None:
+    """Chi-squared of one degree: 2 where both rank alike, 0 where they disagree."""
+    assert significance.friedman([[1.0, 2.0], [3.0, 4.0]]) == pytest.approx((2.0, stats.chi2.sf(2.0, 1)))
+    assert significance.friedman([[1.0, 2.0], [4.0, 3.0]]) == pytest.approx((0.0, 1.0))
+
+
 def test_friedman_p_value_near_that_of_all_permutations() -> None:
     table = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 2.0, 3.0], [2.0, 1.0, 3.0], [1.0, 2.0, 3.0]])
     found = significance.friedman(table)
