@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -49,7 +50,21 @@ QUIET: Final = ("torch.nn.modules.", "density_regression.")
 DRAWING: Final = (nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
 """Where layers come from that draw nothing while they are trained, and those from there that do."""
 
-_TURN: Final = threading.RLock()
+
+class _Turn:
+    """The lock of the one thread that may fit."""
+
+    lock = threading.RLock()
+
+    @classmethod
+    def was_forked(cls) -> None:
+        # The thread that held it stayed behind in the parent.
+        cls.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Turn.was_forked)
+
 
 DIVERGED: Final = (
     "Training diverged: no epoch gave a finite loss. "
@@ -505,7 +520,7 @@ def _fabric(options: TrainingOptions) -> Any:
 @contextmanager
 def taking_turns() -> Iterator[None]:
     """Let one thread at a time fit; the others wait."""
-    with _TURN:
+    with _Turn.lock:
         yield
 
 

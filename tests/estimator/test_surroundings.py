@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from density_regression import (
     predicting,
 )
 from density_regression.baselines import GaussianNetwork, fit_baseline
+from density_regression.loop import taking_turns
 from estimator.helpers import moments, quick
 
 METHODS = {method.estimator.__name__: method.estimator for method in methods()}
@@ -214,3 +216,28 @@ def test_a_forked_process_predicts_with_one_thread(fitted, n_threads: int | None
 
     assert in_a_fork(predict) == 0
     assert not predicting._Process.forked
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_process_forked_while_another_thread_fits_does_not_wait_for_it() -> None:
+    fitting, over = threading.Event(), threading.Event()
+
+    def fit() -> None:
+        with taking_turns():
+            fitting.set()
+            over.wait()
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    fitting.wait()
+
+    def turn() -> None:
+        with taking_turns():
+            pass
+
+    try:
+        assert in_a_fork(turn, seconds=5.0) == 0
+    finally:
+        over.set()
+        thread.join()
