@@ -184,11 +184,13 @@ class DensityRegressor(DeepRegressor):
         read = features
         if isinstance(encoder, WithInputs) and self._inputs_beside(table.x.shape[1]) == "density":
             read = feature_width(encoder.encoder, table.x[:2])
+        head = HEADS[self.head](read, targets)
+        head.noise_apart = self.encoder is None and table.x.shape[1] > MODERATE
         return DensityRegression(
             encoder,
             features=features,
             targets=targets,
-            head=HEADS[self.head](read, targets),
+            head=head,
             density=copy.deepcopy(self.density),
             tempering=copy.deepcopy(self.tempering),
         )

@@ -88,6 +88,12 @@ class Head(nn.Module, ABC):
         Width D of z. Of wider features the first D are read: what follows is for the density alone.
     targets : int
         Number k of targets.
+
+    Attributes
+    ----------
+    noise_apart : bool
+        Whether the encoder learns from the mean alone in step 1: s reads the features, but does not train them. False
+        unless set.
     """
 
     s_low: Tensor
@@ -105,6 +111,7 @@ class Head(nn.Module, ABC):
         super().__init__()
         self.features = features
         self.targets = targets
+        self.noise_apart = False
         self.linear = nn.Linear(features, 2 * targets)
         with torch.no_grad():
             # Begin at unit variance for every row, that of the standardised target.
@@ -135,6 +142,8 @@ class Head(nn.Module, ABC):
     def free(self, z: Tensor) -> Moments:
         """Moments at features `z` (n, D) as training step 1 sees them, without bound, blur or offset."""
         location, s = self._linear(z)
+        if self.noise_apart:
+            s = self._linear(z.detach())[1]
         return Moments(self._mean(location, s), -0.5 * (s.clamp(-20.0, 20.0) + math.log(2)))
 
     def release(self) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from density_regression import DensityRegressor, load, methods
+from density_regression import DensityRegressor, fit_together, load, methods
 from density_regression.baselines import BayesianRegressor, GaussianRegressor
 from density_regression.encoders import MLP
+from density_regression.head import Head, MeanHead, NaturalHead
 from density_regression.lean import LeanRegression
 from density_regression.network import Features
 from density_regression.training import refit_head
@@ -95,3 +96,36 @@ def test_a_head_with_more_features_than_rows_is_not_refitted() -> None:
         features = Features(z, z[:, :1] * 3.0, torch.ones(rows))
         refit_head(model, features, features)
         assert torch.equal(model.head.linear.weight, before) is not refitted
+
+
+@pytest.mark.parametrize("kind", [MeanHead, NaturalHead])
+def test_noise_apart_is_learnt_by_the_head_and_not_by_the_encoder(kind: type[Head]) -> None:
+    torch.manual_seed(0)
+    head, z = kind(5, 2), torch.randn(9, 5, requires_grad=True)
+    torch.nn.init.normal_(head.linear.weight)
+    together = head.free(z)
+    head.noise_apart = True
+    apart = head.free(z)
+    torch.testing.assert_close(apart, together)
+    through = [torch.autograd.grad(part.log_std.sum(), z, allow_unused=True)[0] for part in (together, apart)]
+    assert through[0].abs().min() > 0
+    assert through[1] is None
+    apart.log_std.sum().backward()
+    assert (head.linear.weight.grad[2:] != 0).all()
+
+
+def test_noise_is_apart_in_wide_tables() -> None:
+    for columns, apart in ((50, False), (51, True)):
+        reg = DensityRegressor(**QUICK).fit(*noise(30, columns))
+        assert reg.model_.head.noise_apart is apart
+    own = DensityRegressor(**QUICK | {"encoder": MLP(51, (8,))}).fit(*noise(30, 51))
+    assert not own.model_.head.noise_apart
+
+
+def test_wide_tables_fitted_together_end_as_they_would_alone() -> None:
+    X, y = noise(60, 60)
+    alone = [DensityRegressor(**QUICK | {"random_state": seed}).fit(X, y) for seed in range(2)]
+    together = [DensityRegressor(**QUICK | {"random_state": seed}) for seed in range(2)]
+    fit_together(together, [(X, y)] * 2)
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one.predict(X, return_std=True), other.predict(X, return_std=True), rtol=1e-3)
