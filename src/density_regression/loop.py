@@ -38,7 +38,7 @@ __all__ = [
 
 
 PRECISIONS: Final = ("32-true", "16-mixed", "bf16-mixed")
-"""Fabric's names of those in which step 1 can run: the network stays in float32, which steps 2 and 3 need."""
+"""Precisions of training, by Fabric's names: the weights stay in float32, which fitting a density needs."""
 
 MOVED: Final = 0.5
 """What a row counts when its inputs are moved, beside itself; see `TrainingOptions.smoothness`."""
@@ -79,13 +79,13 @@ class TrainingOptions:
     Attributes
     ----------
     epochs : int
-        Most passes over the data in step 1; 0 leaves the network as it is.
+        Most passes over the data; 0 leaves the network as it is.
     learning_rate : float
         Of AdamW; falls to zero along a cosine.
     weight_decay : float
         Of AdamW.
     patience : int or None
-        Stop step 1 after this many epochs without a better held-out loss; None never stops early. The best weights
+        Stop after this many epochs without a better held-out loss; None never stops early. The best weights
         are kept in any case.
     average : float
         Epochs over which a running mean of the weights, and of the statistics of batch norm, reaches; it is the mean
@@ -99,11 +99,11 @@ class TrainingOptions:
     device : str
         "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
     precision : {"32-true", "16-mixed", "bf16-mixed"}
-        Of step 1, by Fabric's names.
+        Of the network's training, by Fabric's names.
     compile : bool
-        Whether to compile step 1 (worth it for large encoders only).
+        Whether to compile the network's training (worth it for large encoders only).
     seed : int
-        Seed of everything random in steps 2 and 3.
+        Seed of everything random but the network's first weights.
     """
 
     epochs: int = 100
@@ -148,9 +148,7 @@ class TrainingReport:
         penalties count in, and weights are not averaged, so it may lie above the held-out loss.
     """
 
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("pretrain", "fit_density", "refit_head", "learn_reach"), 0.0)
-    )
+    seconds: dict[str, float] = field(default_factory=dict)
     history: list[float] = field(default_factory=list)
     train_history: list[float] = field(default_factory=list)
 
@@ -590,4 +588,4 @@ def timed(report: TrainingReport, step: str) -> Iterator[None]:
     """Add the seconds of a step to a report."""
     start = time.perf_counter()
     yield
-    report.seconds[step] += time.perf_counter() - start
+    report.seconds[step] = report.seconds.get(step, 0.0) + time.perf_counter() - start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import torch
@@ -14,7 +14,7 @@ from torch.distributions import Normal
 from density_regression._numeric import tame
 from density_regression.head import Moments
 
-__all__ = ["Features", "Network", "Predictor", "along", "position_weights", "weighted_mean"]
+__all__ = ["Features", "LinearGaussian", "Network", "Predictor", "along", "position_weights", "weighted_mean"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,13 @@ class Features(NamedTuple):
     z: Tensor
     y: Tensor
     weight: Tensor
+
+
+class LinearGaussian(NamedTuple):
+    """A linear layer from features to k means and k log standard deviations, which are clipped to +-`log_std_limit`."""
+
+    layer: nn.Linear
+    log_std_limit: float
 
 
 class Predictor(nn.Module, ABC):
@@ -68,6 +75,10 @@ class Predictor(nn.Module, ABC):
     @abstractmethod
     def moments(self, x: Tensor) -> Moments:
         """Mean and log standard deviation, of the shape of `forward` and in the target's units."""
+
+    def mixture(self) -> Sequence[Network]:
+        """The networks whose equal mixture this module predicts; empty if it is not one."""
+        return ()
 
     def scale_targets(self, center: Tensor | None, scale: Tensor | None) -> None:
         """Set mean and standard deviation (k,) of the targets; None and None to take targets as they are."""
@@ -168,6 +179,19 @@ class Network(Predictor):
     def encode(self, x: Tensor) -> Tensor:
         """Features z, of shape (batch, features) or (batch, features, ...), always finite."""
         return self._held(self._features(x))
+
+    def learn_from_inputs(self, inputs: Iterable[Tensor]) -> None:
+        """Learn what the model needs to know of the inputs alone, after the network is trained; nothing by default.
+
+        Parameters
+        ----------
+        inputs : iterable of Tensor
+            Batches of training inputs, on the model's device. They can be iterated several times.
+        """
+
+    def linear_gaussian(self) -> LinearGaussian | None:
+        """The layer from features to mean and log standard deviation; None if there is more between them."""
+        return None
 
     @torch.no_grad()
     def try_on(self, x: Tensor, y: Tensor, weight: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -57,6 +58,10 @@ class SceneRegression(DensityRegression):
         )
         self.folded: Folded | None = None
         self.register_load_state_dict_post_hook(_unfold)  # type: ignore[no-untyped-call]
+
+    def learn_from_inputs(self, inputs: Iterable[Tensor]) -> None:
+        """Learn the density of whole images."""
+        self.encoder.fit_scene(inputs)
 
     def fold(self) -> None:
         """Put what is linear in the features into one product: predictions are the same but for rounding, and faster.

@@ -19,7 +19,6 @@ from density_regression._progress import StepProgress
 from density_regression.batches import Batches, TensorBatches, on_device, rewind
 from density_regression.callbacks import Callback, Monitor
 from density_regression.density import Density, Tempering
-from density_regression.encoders import WithScene
 from density_regression.head import Head, Moments, gaussian_losses
 from density_regression.loop import (
     TrainingOptions,
@@ -52,6 +51,9 @@ __all__ = [
     "pretrain",
     "refit_head",
 ]
+
+STEPS: Final = ("pretrain", "fit_density", "refit_head", "learn_reach")
+"""The steps of Algorithm 1, and the one that learns the reach."""
 
 MAX_CACHED_VALUES: Final = 2**25
 """Most feature values held in memory for steps 2 and 3 (128 MiB in float32)."""
@@ -127,7 +129,7 @@ def fit_density_regression(
         scaled = " scaled" if scale_targets else ""
         fingerprint = f"{fingerprint} {_fit_of(model, options, pretrained)}{scaled}"
     checkpoints = Checkpoints(checkpoint_dir, fingerprint)
-    report = TrainingReport()
+    report = TrainingReport(dict.fromkeys(STEPS, 0.0))
     device = find_device(options.device)
     model.to(device)
     done, state = checkpoints.latest(steps=3)
@@ -147,9 +149,9 @@ def fit_density_regression(
         if done == 3:
             return report
         seen = train if unvaried is None else unvaried
-        if done < 2 and isinstance(model.encoder, WithScene):
+        if done < 2:
             with _from_the_start(model, options.seed, seen):
-                model.encoder.fit_scene(_Inputs(seen, device))
+                model.learn_from_inputs(_Inputs(seen, device))
         with _from_the_start(model, options.seed, seen, held_out):
             features = cache_features(model, seen)
             held = cache_features(model, held_out) if held_out is not None else features
@@ -181,7 +183,7 @@ def fit_density_regressions_together(
 
     Each ends as it would by `fit_density_regression`, but for rounding.
     """
-    report = TrainingReport()
+    report = TrainingReport(dict.fromkeys(STEPS, 0.0))
     with Monitor(verbose) as progress, timed(report, "pretrain"):
         for model in models:
             model.to(find_device(options.device))

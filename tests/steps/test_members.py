@@ -155,7 +155,7 @@ def test_without_a_finite_loss_there_is_no_best_state() -> None:
 
 def test_seconds_add_up_and_are_shared() -> None:
     report = TrainingReport()
-    assert report.seconds == dict.fromkeys(("pretrain", "fit_density", "refit_head", "learn_reach"), 0.0)
+    assert report.seconds == {}
     for _ in range(2):
         with timed(report, "fit_density"):
             sum(range(10_000))

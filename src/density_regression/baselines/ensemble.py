@@ -59,6 +59,10 @@ class EnsembleNetwork(Sampled):
         """The members, as what they are."""
         return [member for member in self.members if isinstance(member, GaussianNetwork)]
 
+    def mixture(self) -> list[GaussianNetwork]:
+        """The members."""
+        return self.networks
+
     def scaled_member_moments(self, x: Tensor) -> Moments:
         """`member_moments` of the scaled target."""
         means, log_stds = zip(*(member.scaled_moments(x) for member in self.networks), strict=True)

@@ -14,6 +14,7 @@ from density_regression._numeric import narrow
 from density_regression.base import About, Settings
 from density_regression.baselines.base import Baseline, BaselineRegressor
 from density_regression.head import Moments, gaussian_losses
+from density_regression.network import LinearGaussian
 
 __all__ = ["GaussianNetwork", "GaussianRegressor", "gaussian_nll", "split_moments"]
 
@@ -51,8 +52,6 @@ class GaussianNetwork(Baseline):
         Exponent of beta-NLL (Seitzer et al., 2022), between 0 and 1; 0 is maximum likelihood.
     """
 
-    log_std_limit: ClassVar[float] = LOG_STD_LIMIT
-
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, beta: float = 0.0) -> None:
         super().__init__(encoder, features, targets)
         if not 0 <= beta <= 1:
@@ -63,6 +62,10 @@ class GaussianNetwork(Baseline):
             # Begin at unit variance for every row, that of the standardised target.
             self.linear.weight[targets:].zero_()
             self.linear.bias[targets:].zero_()
+
+    def linear_gaussian(self) -> LinearGaussian:
+        """The last layer, which predicts mean and log standard deviation."""
+        return LinearGaussian(self.linear, LOG_STD_LIMIT)
 
     def row_moments(self, z: Tensor) -> Moments:
         """Moments (n, k) at features `z` (n, features)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -11,14 +10,17 @@ from scipy.linalg import block_diag
 from density_regression.export.graph import OUTPUTS, Graph
 from density_regression.export.nodes import ENCODER, Nodes
 from density_regression.lean import Layers, numbers
+from density_regression.network import LinearGaussian
 
 __all__ = ["write_mixture"]
 
 
-def write_mixture(nodes: Nodes, inputs: str, members: Sequence[Any], graph: Graph) -> None:
+def write_mixture(
+    nodes: Nodes, inputs: str, encoders: Sequence[Layers], members: Sequence[LinearGaussian], graph: Graph
+) -> None:
     """Moments of an equal mixture of Gaussian networks whose encoders are `MLP`s."""
-    k, limit = members[0].targets, members[0].log_std_limit
-    each = [found.linear for member in members if (found := Layers.of(member.encoder)) is not None]
+    k, limit = members[0].layer.out_features // 2, members[0].log_std_limit
+    each = [encoder.linear for encoder in encoders]
     first = [layers[0] for layers in each]
     weight = nodes.const(np.vstack([numbers(layer.weight) for layer in first]), name=ENCODER)
     bias = nodes.const(np.concatenate([numbers(layer.bias) for layer in first]))
@@ -33,8 +35,8 @@ def write_mixture(nodes: Nodes, inputs: str, members: Sequence[Any], graph: Grap
             features.append(z)
         joint = nodes.add("Concat", features, axis=1)
     # All heads as one product: the means of all members, then their log variances.
-    heads = [numbers(member.linear.weight).T * np.repeat([1.0, 2.0], k) for member in members]
-    biases = [numbers(member.linear.bias) * np.repeat([1.0, 2.0], k) for member in members]
+    heads = [numbers(member.layer.weight).T * np.repeat([1.0, 2.0], k) for member in members]
+    biases = [numbers(member.layer.bias) * np.repeat([1.0, 2.0], k) for member in members]
     weight = nodes.const(np.hstack([block_diag(*(head[:, part] for head in heads)) for part in _halves(k)]))
     bias = nodes.const(np.concatenate([own[part] for part in _halves(k) for own in biases]))
     means, log_vars = nodes.split(nodes.add("Gemm", [joint, weight, bias]), [k * len(members)] * 2)

@@ -7,7 +7,7 @@ are multiplied at once. The constants are those of `lean.Constants`; shifts ride
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from density_regression.export.squares import Squares
 from density_regression.head import LOG_STD_LIMIT
 from density_regression.lean import LARGEST, Array, Constants, Layers, numbers
 from density_regression.model import DensityRegression
-from density_regression.network import Network
+from density_regression.network import LinearGaussian, Network, Predictor
 
 __all__ = ["lean_after", "lean_model"]
 
@@ -41,18 +41,20 @@ Tail = Callable[[Nodes, str], None]
 def lean_model(graph: Graph) -> Any:
     """An ONNX model that gives what `graph` gives; None if it is not a default or of Gaussian networks on `MLP`s."""
     model = graph.model
-    members: Any = getattr(model, "networks", [model])
+    mixture = model.mixture()
+    members: Sequence[Predictor] = mixture or [model]
     layers = [Layers.of(member.encoder) if isinstance(member, Network) else None for member in members]
     known = [own for own in layers if own is not None and own.bounds(graph.farthest).max() < LARGEST]
     if len(known) < len(layers) or graph.may_overflow or model.no_graph:
         return None
     nodes = Nodes(graph.dtype)
-    if hasattr(model, "networks"):
+    if mixture:
         # Squares of their means must not overflow.
         large = any(own.with_inputs or own.bounds(graph.farthest).max() > LARGE for own in known)
-        if large or not all(hasattr(member, "log_std_limit") for member in members):
+        heads = [head for member in mixture if (head := member.linear_gaussian()) is not None]
+        if large or len(heads) < len(mixture):
             return None
-        write_mixture(nodes, _inputs(nodes, graph), members, graph)
+        write_mixture(nodes, _inputs(nodes, graph), known, heads, graph)
         return nodes.model(graph)
     tail = _tail(graph, known[0].bounds(graph.farthest))
     if tail is None:
@@ -86,7 +88,8 @@ def _tail(graph: Graph, bounds: Array) -> Tail | None:
     if isinstance(model, DensityRegression):
         constants = Constants.of(model, bounds, log_scale=np.log(numbers(graph.y_scale)))
         return None if constants is None else lambda nodes, z: _write_density(nodes, z, constants, graph)
-    return (lambda nodes, z: _write_gaussian(nodes, z, graph)) if hasattr(model, "log_std_limit") else None
+    head = model.linear_gaussian() if isinstance(model, Network) else None
+    return None if head is None else lambda nodes, z: _write_gaussian(nodes, z, head, graph)
 
 
 def _features(nodes: Nodes, inputs: str, layers: Layers, graph: Graph) -> str:
@@ -111,14 +114,14 @@ def _inputs(nodes: Nodes, graph: Graph) -> str:
     return nodes.single(nodes.add("Clip", [inputs, nodes.own(-graph.farthest), nodes.own(graph.farthest)]))
 
 
-def _write_gaussian(nodes: Nodes, z: str, graph: Graph) -> None:
+def _write_gaussian(nodes: Nodes, z: str, head: LinearGaussian, graph: Graph) -> None:
     """Mean and log standard deviation, linear in the features."""
-    model: Any = graph.model
-    k, limit = model.targets, model.log_std_limit
+    layer, limit = head
+    k = layer.out_features // 2
     log_scale = np.log(numbers(graph.y_scale))
-    bias = numbers(model.linear.bias)
+    bias = numbers(layer.bias)
     bias[k:] += log_scale
-    both = nodes.double(nodes.add("Gemm", [z, nodes.const(numbers(model.linear.weight).T), nodes.const(bias)]))
+    both = nodes.double(nodes.add("Gemm", [z, nodes.const(numbers(layer.weight).T), nodes.const(bias)]))
     # To split them takes longer than a product.
     first, second = np.split(np.eye(2 * k), 2, axis=1)
     log_std = nodes.within(nodes.add("Gemm", [both, nodes.own(second)]), log_scale - limit, log_scale + limit)
