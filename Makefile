@@ -34,7 +34,7 @@ coverage: install ## the tests a quarter slower, and the lines that they do not 
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
 
 # The tool stays out of .venv, as nothing else needs it.
-mutation: install ## wrong changes that the tests beside a module do not notice; an hour for all, or MODULES="head reach"
+mutation: install ## wrong changes that tests beside a module do not notice; an hour for all, or MODULES="heads reach"
 	test -d .mutation || $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .mutation \
 		mutmut==3.8.1 libcst==1.9.0
 	OMP_NUM_THREADS=1 PYTHONPATH=.mutation $(BIN)/python benchmarks/mutation.py $(MODULES)
@@ -49,7 +49,7 @@ format: install ## put the code into shape
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: install ## speed, size, memory: tables, figures and JSON in bench/; peers and accuracy if DENSITY_REGRESSION_DATA is set
+bench: install ## speed, size, memory: tables and figures in bench/; with DENSITY_REGRESSION_DATA peers and accuracy
 	$(BIN)/python benchmarks/latency.py --json bench/latency.json
 	$(BIN)/python benchmarks/training.py --json bench/training.json
 	$(BIN)/python benchmarks/export.py --json bench/export.json

@@ -12,7 +12,14 @@ from sklearn.datasets import make_friedman1
 from density_regression import DensityRegressor
 from density_regression.datasets import make_cubic
 
-pytest.register_assert_rewrite("estimator.helpers", "experiments.helpers", "saved.helpers", "steps.helpers")
+pytest.register_assert_rewrite(
+    "estimators.helpers",
+    "experiments.bench_helpers",
+    "experiments.helpers",
+    "inference.helpers",
+    "saved_models",
+    "training.helpers",
+)
 
 # Tables this small gain nothing from several threads, and lose much where cores are shared.
 torch.set_num_threads(1)

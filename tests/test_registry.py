@@ -10,8 +10,8 @@ import pytest
 
 import density_regression
 from density_regression import DensityRegressor, InvalidModelError, baselines, load
-from density_regression.base import DeepRegressor
-from density_regression.registry import ESTIMATORS
+from density_regression.estimators.base import DeepRegressor
+from density_regression.registry import estimators
 
 PAPER = [
     "Density-Regression",
@@ -40,7 +40,7 @@ def test_every_method_of_the_paper_is_listed() -> None:
 def test_no_regressor_is_forgotten() -> None:
     public = {part for part in vars(baselines).values() if isinstance(part, type) and issubclass(part, DeepRegressor)}
     assert {method.estimator for method in density_regression.methods()} == {DensityRegressor, *public}
-    assert list(ESTIMATORS) == [method.estimator.__name__ for method in density_regression.methods()]
+    assert list(estimators()) == [method.estimator.__name__ for method in density_regression.methods()]
 
 
 def test_passes_are_those_of_the_default_settings() -> None:
@@ -68,7 +68,7 @@ FORGED = [
 
 @pytest.mark.parametrize(("name", "params"), FORGED)
 def test_forged_settings_do_not_ask_for_memory(name: str, params: dict[str, object], tmp_path: Path, cubic) -> None:
-    ESTIMATORS[name](hidden=(8,), epochs=1, verbose=False, random_state=0).fit(*cubic).save(tmp_path)
+    estimators()[name](hidden=(8,), epochs=1, verbose=False, random_state=0).fit(*cubic).save(tmp_path)
     path = next(tmp_path.glob("*.json"))
     config = json.loads(path.read_text())
     config["params"] |= params

@@ -1,60 +1,49 @@
-"""Names to classes, and `load`, which needs them."""
-
-from __future__ import annotations
+"""Regressors by name: the package's own and registered ones, and `load`, which builds them."""
 
 import inspect
 import os
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from torch import nn
 
-from density_regression import baselines, parts
-from density_regression.base import About, DeepRegressor
-from density_regression.estimator import DensityRegressor
-from density_regression.loop import usual_torch
-from density_regression.persistence import InvalidModelError, read_model
+from density_regression.estimators.base import DeepRegressor
+from density_regression.estimators.settings import About
+from density_regression.io.store import InvalidModelError, read_model
+from density_regression.nn import parts
+from density_regression.nn.runtime import usual_torch
 
 __all__ = ["Method", "estimators", "import_plugin", "load", "methods", "register"]
 
 T = TypeVar("T")
 
-ESTIMATORS: dict[str, type[DeepRegressor]] = {
-    estimator.__name__: estimator
-    for estimator in (
-        DensityRegressor,
-        baselines.DeterministicRegressor,
-        baselines.GaussianRegressor,
-        baselines.QuantileRegressor,
-        baselines.MCDropoutRegressor,
-        baselines.BayesianRegressor,
-        baselines.EvidentialRegressor,
-        baselines.NaturalPosteriorRegressor,
-        baselines.SNGPRegressor,
-        baselines.DUERegressor,
-        baselines.DeepEnsembleRegressor,
-    )
+ESTIMATORS: Final = {
+    "DensityRegressor": "estimators.density",
+    "DeterministicRegressor": "baselines.deterministic",
+    "GaussianRegressor": "baselines.gaussian",
+    "QuantileRegressor": "baselines.quantile",
+    "MCDropoutRegressor": "baselines.dropout",
+    "BayesianRegressor": "baselines.bayesian",
+    "EvidentialRegressor": "baselines.evidential",
+    "NaturalPosteriorRegressor": "baselines.natural_posterior",
+    "SNGPRegressor": "baselines.sngp",
+    "DUERegressor": "baselines.due",
+    "DeepEnsembleRegressor": "baselines.ensemble",
 }
-"""Every class of the package that `load` may build."""
+"""Module of each regressor of the package, by the name of its class; imported on first use."""
 
 
 @dataclass(frozen=True)
 class Method(About):
-    """A method of the comparison: what it says about itself, and its class.
-
-    Attributes
-    ----------
-    estimator : type
-        Its class, with the contract of `DensityRegressor`.
-    """
+    """A method of the comparison: its `About`, and its class `estimator`, with the contract of `DensityRegressor`."""
 
     estimator: type[DeepRegressor] = field(kw_only=True)
 
 
 def methods() -> list[Method]:
-    """Every method there is: Density-Regression, the ten it is compared with, and those that were registered.
+    """All methods: Density-Regression, the ten it is compared with, and registered ones.
 
     Examples
     --------
@@ -66,28 +55,28 @@ def methods() -> list[Method]:
 
 
 def estimators() -> dict[str, type[DeepRegressor]]:
-    """Every class that `load` may build, by name; a saved folder can name no other."""
-    return {**ESTIMATORS, **parts.registered(DeepRegressor)}  # type: ignore[type-abstract]
+    """All regressors by class name: those that `load` may build."""
+    own = {name: _own(name) for name in ESTIMATORS}
+    return {**own, **parts.registered(DeepRegressor)}  # type: ignore[type-abstract]
+
+
+def _own(name: str) -> Any:
+    return getattr(import_module(f"density_regression.{ESTIMATORS[name]}"), name)
 
 
 def register(part: T) -> T:
-    """Make a class of your own known to `save`, `load` and `bench`, by its name; also as a decorator.
+    """Make a class of your own known to `save`, `load` and `bench` by its name; also a decorator.
 
-    `load` builds only what the package has or what was registered before, and imports nothing that a file names. Each
-    process registers for itself: put the class in a module, and name that module to `load` or to `bench` as a plugin.
+    `load` builds only the package's own and registered classes, and imports nothing that a file names. Registration
+    holds for one process: put the class in a module, and pass that module to `load` or `bench` as a plugin.
 
     Parameters
     ----------
     part : class or function
         A regressor (a `DeepRegressor`; `bench` lists it by the name in its `about`, or else by that of its class), a
         `Density`, a `Tempering`, an encoder (any other `nn.Module`), or a function from the number of columns to an
-        encoder. Densities, temperings and encoders are built again from what their `config()` returns; without one,
-        from the arguments of `__init__`, each of which is to be kept as an attribute of that name. Register an encoder
-        before fitting with it.
-
-    Returns
-    -------
-    The same class or function.
+        encoder. Densities, temperings and encoders are rebuilt from what their `config()` returns; without one, from
+        the arguments of `__init__`, each stored as an attribute of the same name. Register an encoder before fitting.
 
     Examples
     --------
@@ -110,7 +99,7 @@ def register(part: T) -> T:
 
 
 def _check_about(estimator: type[DeepRegressor]) -> None:
-    """See that a method has a name of its own, or give it that of its class."""
+    """Check that the name of a method is unique; without one it gets that of its class."""
     if "about" not in vars(estimator):
         inherited = getattr(estimator, "about", About("", ""))
         estimator.about = replace(inherited, name=estimator.__name__, reference="")
@@ -121,13 +110,7 @@ def _check_about(estimator: type[DeepRegressor]) -> None:
 
 
 def import_plugin(name: str) -> None:
-    """Import a module, by a name that the caller gives, so that it registers what it has; also from the current folder.
-
-    Raises
-    ------
-    ImportError
-        If it cannot be imported.
-    """
+    """Import a module that registers classes, by its name; also from the current folder."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -144,12 +127,11 @@ def load(
     Parameters
     ----------
     folder : path
-        What `save` wrote.
+        Folder written by `save`.
     encoder : nn.Module, optional
-        The encoder, if the estimator was fitted with one of your own that is not registered; its weights come from the
-        folder.
+        Your own encoder, if the estimator was fitted with one that is not registered; its weights are read.
     plugin : str, optional
-        Name of a module to import first, which registers classes of your own (see `register`).
+        Name of a module to import first, which registers your own classes (see `register`).
 
     Raises
     ------
@@ -164,7 +146,8 @@ def load(
         raise InvalidModelError(f"{folder} holds a model of images, not of tables: read it with DepthRegressor.load.")
     if config.get("module") == "DensityRegression":
         raise InvalidModelError(f"{folder} holds a torch module: read it with DensityRegression.load.")
-    if not isinstance(name, str) or name not in estimators():
+    registered = parts.registered(DeepRegressor)  # type: ignore[type-abstract]
+    if not isinstance(name, str) or name not in (*ESTIMATORS, *registered):
         raise InvalidModelError(
             f"{folder} holds an estimator this version does not know: {name!r}. If it is a class of your own, register "
             "it first, or name its module: load(..., plugin=...)."
@@ -180,10 +163,11 @@ def load(
     try:
         with usual_torch():
             own = encoder if encoder is not None or not own_encoder else parts.encoder_of(described, tensors)
-            return estimators()[name]._from_saved(config, tensors, own)
+            estimator = registered[name] if name in registered else _own(name)
+            return estimator._from_saved(config, tensors, own)
     except (ImportError, InvalidModelError):
         raise
-    # What is missing or of the wrong kind may fail anywhere, in any way; to the caller it is all the same.
+    # A missing or wrong entry may fail in any way.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise InvalidModelError(f"{folder} does not describe a model that can be built ({reason}).") from error

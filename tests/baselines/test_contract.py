@@ -18,13 +18,12 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from density_regression import TrainingOptions, baselines, load
-from density_regression.base import DeepRegressor
 from density_regression.baselines import fit_baseline
 from density_regression.datasets import make_cubic
+from density_regression.estimators.base import DeepRegressor
+from density_regression.registry import estimators
 
-REGRESSORS = {
-    name: part for name, part in vars(baselines).items() if isinstance(part, type) and issubclass(part, DeepRegressor)
-}
+REGRESSORS = {name: estimator for name, estimator in estimators().items() if name != "DensityRegressor"}
 QUICK = {"hidden": (16, 16), "epochs": 5, "n_threads": 1, "random_state": 0, "verbose": False}
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from density_regression import TrainingOptions
 from density_regression.baselines import DeterministicNetwork, DeterministicRegressor, fit_baseline
-from density_regression.tables import split_rows
+from density_regression.tabular.table import split_rows
 
 DOUBLE = torch.float64
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from density_regression import load
 from density_regression.baselines import DropoutNetwork, MCDropoutRegressor, fit_baseline
-from density_regression.baselines.drawn import with_replaced
 from density_regression.baselines.dropout import MCDropout
-from density_regression.baselines.sampled import mixture_moments
-from density_regression.batches import TensorBatches
-from density_regression.encoders import MLP
-from density_regression.head import Moments
-from density_regression.loop import TrainingOptions
+from density_regression.baselines.mixture import mixture_moments
+from density_regression.baselines.stochastic_layers import replace_modules
+from density_regression.nn.encoders import MLP
+from density_regression.nn.heads import Moments
+from density_regression.nn.runtime import TrainingOptions
+from density_regression.training.batches import TensorBatches
 
 
 def network(hidden: tuple[int, ...] = (3, 2), dropout: float = 0.3, **params: int) -> DropoutNetwork:
@@ -174,7 +174,7 @@ def test_a_plain_network_with_a_forward_of_its_own_keeps_it() -> None:
 def test_an_encoder_that_is_a_dropout_layer_itself() -> None:
     assert isinstance(DropoutNetwork(nn.Dropout(0.5), 2).encoder, MCDropout)
     lone = nn.Linear(2, 2)
-    assert type(with_replaced(lone, lambda _: None)) is nn.Linear
+    assert type(replace_modules(lone, lambda _: None)) is nn.Linear
 
 
 def test_channels_are_dropped_whole() -> None:

@@ -15,8 +15,8 @@ from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from density_regression.baselines import DUENetwork, DUERegressor, base
-from density_regression.baselines.due import MOST_POINTS, SparseGP
-from density_regression.encoders import ResidualMLP
+from density_regression.baselines.due import MAX_INDUCING_POINTS, SparseGP
+from density_regression.nn.encoders import ResidualMLP
 
 KERNELS = ["rbf", "matern"]
 QUICK = {"hidden": (16, 16), "n_threads": 1, "random_state": 0, "verbose": False}
@@ -184,7 +184,7 @@ def test_it_starts_at_the_k_means():
     centres = 10 * torch.randn(5, 3)
     z = centres.repeat(40, 1) + 0.1 * torch.randn(200, 3)
     gp = SparseGP(3, 2, 5)
-    gp.start(z)
+    gp.initialise(z)
     found = torch.cdist(centres.double(), gp.points.detach()).amin(1)
     assert (found < 0.2).all()
     inertia = torch.cdist(z.double(), gp.points.detach()).amin(1).square().sum().item()
@@ -197,7 +197,7 @@ def test_it_starts_at_the_k_means():
 def test_it_starts_from_fewer_rows_than_points():
     z = torch.randn(3, 2).repeat(4, 1)
     gp = SparseGP(2, 1, 8)
-    gp.start(z)
+    gp.initialise(z)
     assert (torch.cdist(gp.points.detach(), z.double()).amin(1) == 0).all()
     assert all(torch.isfinite(part).all() for part in gp.posterior())
 
@@ -263,7 +263,7 @@ def test_bf16(cubic):
     ("params", "message"),
     [
         ({"n_inducing": 0}, "n_inducing must lie between 1 and 1024"),
-        ({"n_inducing": MOST_POINTS + 1}, "n_inducing must lie between 1 and 1024"),
+        ({"n_inducing": MAX_INDUCING_POINTS + 1}, "n_inducing must lie between 1 and 1024"),
         ({"kernel": "linear"}, 'kernel must be "rbf" or "matern"'),
     ],
 )

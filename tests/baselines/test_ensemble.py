@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from baselines.helpers import DOUBLE, Residual, generators, rows
 from density_regression import MLP, TrainingOptions
 from density_regression.baselines import (
     BayesianNetwork,
@@ -22,23 +23,9 @@ from density_regression.baselines import (
     fit_baseline,
 )
 from density_regression.baselines.base import Objective
-from density_regression.batches import TensorBatches
-from density_regression.loop import optimise
-from density_regression.stacked import stack
-
-DOUBLE = torch.float64
-
-
-class Residual(nn.Module):
-    """Not a sequence of layers, so it goes through vmap."""
-
-    def __init__(self, width: int = 8) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(3, width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        z = self.first(x)
-        return z + torch.tanh(self.second(z))
+from density_regression.training.batches import TensorBatches
+from density_regression.training.loop import optimise
+from density_regression.training.vectorised import stack
 
 
 class Branching(Residual):
@@ -72,21 +59,10 @@ ENCODERS = {
 TOGETHER = {"mlp", "no bias", "vmap"}
 
 
-def drawn(encoder: str, seed: int, targets: int = 1, beta: float = 0.0) -> GaussianNetwork:
+def random_network(encoder: str, seed: int, targets: int = 1, beta: float = 0.0) -> GaussianNetwork:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return GaussianNetwork(ENCODERS[encoder](), 8, targets, beta=beta).double()
-
-
-def rows(n: int = 90, targets: int = 1, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    source = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 3, generator=source, dtype=DOUBLE)
-    y = 30 * x[:, :targets].sin() + torch.randn(n, targets, generator=source, dtype=DOUBLE)
-    return x, y, torch.rand(n, generator=source, dtype=DOUBLE) + 0.5
-
-
-def generators(count: int) -> list[torch.Generator]:
-    return [torch.Generator().manual_seed(100 + i) for i in range(count)]
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -99,12 +75,13 @@ def test_members_are_those_of_separate_fits(
     # Targets of size 30: gradients are clipped, each member's by itself.
     options = TrainingOptions(epochs=epochs, patience=patience, learning_rate=0.05)
     train, held_out = rows(targets=targets), rows(40, targets, seed=1)
-    alone = [drawn(encoder, seed, targets, beta) for seed in range(5)]
+    alone = [random_network(encoder, seed, targets, beta) for seed in range(5)]
     lengths = set()
     for member, generator in zip(alone, generators(5), strict=True):
         batches = TensorBatches(*train, 18, generator)
-        lengths.add(len(optimise(Objective(member), batches, TensorBatches(*held_out, 100), options)))
-    ensemble = EnsembleNetwork([drawn(encoder, seed, targets, beta) for seed in range(5)])
+        (losses,) = optimise(Objective(member), batches, TensorBatches(*held_out, 100), options)
+        lengths.add(len(losses.held_out))
+    ensemble = EnsembleNetwork([random_network(encoder, seed, targets, beta) for seed in range(5)])
     report = fit_baseline(
         ensemble,
         TensorBatches(*train, 18, generators(5)),
@@ -126,7 +103,7 @@ def test_members_are_those_of_separate_fits(
 def test_each_member_moves_inputs_by_its_own_loss() -> None:
     """Also where a batch is shared: the first member is trained as if there were no others."""
     options = TrainingOptions(epochs=3, smoothness=0.3)
-    ensemble, alone = EnsembleNetwork([drawn("mlp", seed) for seed in range(3)]), drawn("mlp", 0)
+    ensemble, alone = EnsembleNetwork([random_network("mlp", seed) for seed in range(3)]), random_network("mlp", 0)
     for model in (ensemble, alone):
         torch.manual_seed(0)
         fit_baseline(model, [rows()], options=options, verbose=False)
@@ -140,7 +117,7 @@ def test_a_trial_draws_nothing() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()
     options = TrainingOptions(epochs=0)
-    fit_baseline(EnsembleNetwork([drawn("mlp", 0)]), loader, [rows()], options=options, verbose=False)
+    fit_baseline(EnsembleNetwork([random_network("mlp", 0)]), loader, [rows()], options=options, verbose=False)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -229,7 +206,7 @@ def test_images_pixel_by_pixel() -> None:
 
 
 def test_loss_is_the_mean_of_the_members() -> None:
-    ensemble = EnsembleNetwork([drawn("mlp", seed) for seed in range(3)])
+    ensemble = EnsembleNetwork([random_network("mlp", seed) for seed in range(3)])
     losses = [member.loss(*rows()).item() for member in ensemble.members]
     assert ensemble.loss(*rows()).item() == pytest.approx(np.mean(losses))
 
@@ -244,11 +221,11 @@ def test_no_members() -> None:
 @pytest.mark.parametrize("kind", [EvidentialNetwork, DropoutNetwork, BayesianNetwork])
 def test_members_of_other_kinds_are_refused(kind) -> None:
     with pytest.raises(ValueError, match=f"members must be of the class GaussianNetwork itself, got {kind.__name__}"):
-        EnsembleNetwork([drawn("mlp", 0), kind(MLP(3, (4,)), 4)])
+        EnsembleNetwork([random_network("mlp", 0), kind(MLP(3, (4,)), 4)])
 
 
 def test_each_member_has_its_own_beta() -> None:
-    members = [drawn("mlp", seed, beta=beta) for seed, beta in enumerate([0.0, 1.0])]
+    members = [random_network("mlp", seed, beta=beta) for seed, beta in enumerate([0.0, 1.0])]
     ensemble, options = EnsembleNetwork(copy.deepcopy(members)), TrainingOptions(epochs=5)
     fit_baseline(ensemble, [rows()], options=options, verbose=False)
     for member, alone in zip(ensemble.members, members, strict=True):
@@ -275,135 +252,28 @@ def test_a_function_that_returns_one_encoder(cubic) -> None:
     assert torch.equal(encoder[0].weight, before)
 
 
-# -- encoders of all kinds --------------------------------------------------------------------------------------
-
-
-def shared_layer() -> nn.Module:
-    layer = nn.Linear(8, 8)
-    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), layer, nn.Tanh(), layer)
-
-
-class TwoNames(Residual):
-    def __init__(self) -> None:
-        super().__init__()
-        self.third = self.second
-
-
-class Positions(Residual):
-    """With a buffer that is not saved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("position", torch.ones(8), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + self.position
-
-
-class Scaled(Residual):
-    """With a parameter that is a single number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale * super().forward(x)
-
-
-class LearntSlope(nn.ReLU):
-    def __init__(self) -> None:
-        super().__init__()
-        self.slope = nn.Parameter(torch.full((8,), 0.1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.maximum(x, self.slope * x)
-
-
-def frozen() -> nn.Module:
-    encoder = MLP(3, (8, 8))
-    encoder[0].requires_grad_(False)
-    return encoder
-
-
-STRANGE = {
-    "shared layer": shared_layer,
-    "two names": TwoNames,
-    "buffer that is not saved": Positions,
-    "scalar parameter": Scaled,
-    "activation that learns": lambda: nn.Sequential(nn.Linear(3, 8), LearntSlope()),
-    "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 8)), nn.Tanh()),
-    "spectral norm": lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 8)), nn.Tanh()),
-    "frozen layer": frozen,
-}
-
-
-@pytest.mark.parametrize("encoder", STRANGE)
-def test_members_with_any_encoder_end_as_they_would_alone(encoder: str) -> None:
-    torch.manual_seed(0)
-    alone = [GaussianNetwork(STRANGE[encoder](), 8).double() for _ in range(3)]
-    ensemble = EnsembleNetwork(copy.deepcopy(alone))
-    options = TrainingOptions(epochs=4, learning_rate=0.05)
-    train, held_out = rows(), rows(40, seed=1)
-    for member, generator in zip(alone, generators(3), strict=True):
-        optimise(Objective(member), TensorBatches(*train, 18, generator), TensorBatches(*held_out, 100), options)
-    batches = TensorBatches(*train, 18, generators(3))
-    held = TensorBatches(*held_out, 100)
-    fit_baseline(ensemble, batches, held, options=options, scale_targets=False, verbose=False)
-    for expected, got in zip(alone, ensemble.members, strict=True):
-        torch.testing.assert_close(
-            got.moments(train[0]).mean, expected.eval().moments(train[0]).mean, atol=1e-7, rtol=0
-        )
-
-
-def test_frozen_layers_stay_what_they_were(cubic) -> None:
-    encoder = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())
-    encoder[0].requires_grad_(False)
-    reg = DeepEnsembleRegressor(encoder=encoder, n_members=3, epochs=2, random_state=0, verbose=False).fit(*cubic)
-    for member in reg.model_.members:
-        assert torch.equal(member.encoder[0].weight, encoder[0].weight)
-        assert not torch.allclose(member.encoder[2].weight, encoder[2].weight)
-
-
-def test_frozen_weights_stay_where_only_biases_are_trained(cubic) -> None:
-    encoder = nn.Sequential(nn.Linear(1, 8), nn.ReLU())
-    encoder[0].weight.requires_grad_(False)
-    reg = DeepEnsembleRegressor(encoder=encoder, n_members=3, epochs=2, random_state=0, verbose=False).fit(*cubic)
-    for member in reg.model_.members:
-        assert torch.equal(member.encoder[0].weight, encoder[0].weight)
-        assert not torch.equal(member.encoder[0].bias, encoder[0].bias)
-
-
-def test_lazy_layers(cubic) -> None:
-    encoder = nn.Sequential(nn.LazyLinear(8), nn.ReLU())
-    ensemble = DeepEnsembleRegressor(encoder=encoder, n_members=3, epochs=2, random_state=0, verbose=False).fit(*cubic)
-    first, *others = (member.encoder[0].weight for member in ensemble.model_.members)
-    assert first.shape == (8, 1)
-    assert not any(torch.allclose(first, other) for other in others)
-
-
 @pytest.mark.parametrize(("targets", "shape"), [(1, (30, 3)), (3, (30, 1)), (1, (30,))])
 def test_targets_of_another_shape_are_refused(targets: int, shape: tuple[int, ...]) -> None:
-    ensemble = EnsembleNetwork([drawn("mlp", seed, targets).float() for seed in range(2)])
+    ensemble = EnsembleNetwork([random_network("mlp", seed, targets).float() for seed in range(2)])
     with pytest.raises(ValueError, match="the model predicts"):
         fit_baseline(ensemble, [(torch.randn(30, 3), torch.zeros(shape))], verbose=False)
 
 
 def test_no_held_out_rows() -> None:
-    ensemble = EnsembleNetwork([drawn("mlp", seed).float() for seed in range(2)])
+    ensemble = EnsembleNetwork([random_network("mlp", seed).float() for seed in range(2)])
     with pytest.raises(ValueError, match="held_out"):
         fit_baseline(ensemble, [(torch.randn(30, 3), torch.zeros(30, 1))], [], verbose=False)
 
 
 def test_integer_targets() -> None:
-    ensemble = EnsembleNetwork([drawn("mlp", seed).float() for seed in range(2)])
+    ensemble = EnsembleNetwork([random_network("mlp", seed).float() for seed in range(2)])
     x, y = torch.randn(30, 3), torch.arange(30)[:, None]
     report = fit_baseline(ensemble, [(x, y)], options=TrainingOptions(epochs=2), verbose=False)
     assert np.isfinite(report.history).all()
 
 
 def test_a_member_of_no_numbers_is_seen() -> None:
-    members = [drawn("mlp", seed) for seed in range(2)]
+    members = [random_network("mlp", seed) for seed in range(2)]
     nn.init.constant_(members[1].encoder[0].weight, torch.nan)
     with pytest.raises(ValueError, match="diverged"):
         fit_baseline(EnsembleNetwork(members), [rows()], options=TrainingOptions(epochs=2), verbose=False)

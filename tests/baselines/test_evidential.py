@@ -13,8 +13,8 @@ from scipy.stats import invgamma, norm, t
 from torch import nn
 
 from density_regression.baselines import EvidentialNetwork, EvidentialRegressor, fit_baseline
-from density_regression.baselines.student import NormalInverseGamma, log_gamma_ratio
-from density_regression.loop import TrainingOptions
+from density_regression.baselines.normal_inverse_gamma import NormalInverseGamma, log_gamma_ratio
+from density_regression.nn.runtime import TrainingOptions
 
 BELIEFS = [(0.3, 0.7, 2.5, 1.2), (-1.0, 5.0, 1.2, 0.1), (0.0, 0.05, 40.0, 30.0)]
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from density_regression import TrainingOptions
 from density_regression.baselines import GaussianNetwork, GaussianRegressor, fit_baseline
-from density_regression.baselines.gaussian import LOG_STD_LIMIT, gaussian_nll, split_moments
-from density_regression.head import Moments
+from density_regression.baselines.gaussian import MAX_ABS_LOG_STD, gaussian_nll, split_moments
+from density_regression.nn.heads import Moments
 
 DOUBLE = torch.float64
 
@@ -61,7 +61,7 @@ def test_it_starts_at_unit_variance_for_all() -> None:
 
 def test_the_variance_is_bounded() -> None:
     log_std = split_moments(torch.tensor([[0.0, 1e9], [0.0, -1e9]])).log_std
-    assert log_std.tolist() == [[LOG_STD_LIMIT], [-LOG_STD_LIMIT]]
+    assert log_std.tolist() == [[MAX_ABS_LOG_STD], [-MAX_ABS_LOG_STD]]
 
 
 def test_it_finds_mean_and_noise_that_both_change() -> None:

@@ -17,8 +17,8 @@ from torch import nn
 
 from density_regression import load
 from density_regression.baselines import NaturalPosteriorNetwork, NaturalPosteriorRegressor, fit_baseline
-from density_regression.baselines.student import NormalInverseGamma
-from density_regression.loop import TrainingOptions
+from density_regression.baselines.normal_inverse_gamma import NormalInverseGamma
+from density_regression.nn.runtime import TrainingOptions
 
 BELIEFS = [(0.3, 1.5, 1.75, 2.0), (-1.0, 40.0, 21.0, 5.0), (0.0, 300.0, 151.0, 900.0)]
 

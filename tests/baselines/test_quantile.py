@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from density_regression import load
 from density_regression.baselines import QuantileNetwork, QuantileRegressor, fit_baseline
-from density_regression.baselines.quantile import FLOOR
-from density_regression.loop import TrainingOptions
+from density_regression.baselines.quantile import MIN_RELATIVE_STEP
+from density_regression.nn.runtime import TrainingOptions
 
 LEVELS = (0.1, 0.3, 0.6, 0.95)
 
@@ -98,11 +98,11 @@ def test_moments_are_exact_for_a_normal(mean: float, std: float, levels: list[in
     quantiles = norm.ppf(probabilities, mean, std)
     steps = torch.from_numpy(np.diff(quantiles))
     # The least step, which the network adds to each, is taken off first.
-    size = (1.0 + abs(quantiles[network.anchor]) + steps.sum()) / (1.0 + FLOOR * len(steps))
+    size = (1.0 + abs(quantiles[network.anchor]) + steps.sum()) / (1.0 + MIN_RELATIVE_STEP * len(steps))
     with torch.no_grad():
         network.linear.weight.zero_()
         network.linear.bias[0] = quantiles[network.anchor]
-        network.linear.bias[1:] = (steps - FLOOR * size).expm1().log()
+        network.linear.bias[1:] = (steps - MIN_RELATIVE_STEP * size).expm1().log()
     found, log_std = network.row_moments(torch.zeros(1, 1, dtype=torch.float64))
     # Constants are in float32.
     assert found.item() == pytest.approx(mean, abs=1e-5)

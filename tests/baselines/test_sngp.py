@@ -10,9 +10,9 @@ from sklearn.gaussian_process.kernels import RBF
 from torch import nn
 
 from density_regression.baselines import SNGPNetwork, SNGPRegressor, fit_baseline
-from density_regression.baselines.sngp import FARTHEST, MOST_FEATURES, RandomFeatureGP
-from density_regression.encoders import ResidualMLP
-from density_regression.loop import TrainingOptions
+from density_regression.baselines.sngp import MAX_RANDOM_FEATURES, MAX_SCALED_NORM, RandomFeatureGP
+from density_regression.nn.encoders import ResidualMLP
+from density_regression.nn.runtime import TrainingOptions
 
 QUICK = {"hidden": (16, 16), "random_features": 64, "n_threads": 1, "random_state": 0, "verbose": False}
 
@@ -178,8 +178,8 @@ def test_so_far_away_that_cosines_would_be_noise_they_are_those_of_the_edge():
     gp = process(40).float()
     z = 1.5 * torch.nn.functional.normalize(rows(20)[0])
     with torch.no_grad():
-        near, edge, far = (gp.phi(scale * z) for scale in (0.5 * FARTHEST, FARTHEST, 1e9))
-        angle = (0.5 * FARTHEST * z * torch.exp(-gp.log_length)) @ gp.frequency.T + gp.phase
+        near, edge, far = (gp.phi(scale * z) for scale in (0.5 * MAX_SCALED_NORM, MAX_SCALED_NORM, 1e9))
+        angle = (0.5 * MAX_SCALED_NORM * z * torch.exp(-gp.log_length)) @ gp.frequency.T + gp.phase
     torch.testing.assert_close(near, math.sqrt(2 / 40) * torch.cos(angle), rtol=0, atol=1e-4)
     torch.testing.assert_close(far, edge, rtol=0, atol=1e-4)
 
@@ -216,7 +216,7 @@ def test_a_network_can_be_fitted_without_held_out_rows():
     assert model.gp.factor.shape == (1, 16, 16)
 
 
-@pytest.mark.parametrize("count", [0, MOST_FEATURES + 1])
+@pytest.mark.parametrize("count", [0, MAX_RANDOM_FEATURES + 1])
 def test_bad_number_of_random_features(count, cubic):
     with pytest.raises(ValueError, match="random_features must lie between 1 and 65536"):
         SNGPNetwork(nn.Identity(), 2, random_features=count)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from density_regression.datasets import load_weather
-from density_regression.datasets.series import Series, Windows, clock, weekly_parts, wind, windows
+from density_regression.datasets.hourly import Series, Windows, time_features, weekly_parts, wind_xy, windows
 from density_regression.datasets.shift import Rows
 
 VARIABLE = "DENSITY_REGRESSION_DATA"
@@ -128,10 +128,10 @@ def test_parts_keep_their_distance() -> None:
 
 
 def test_wind_and_clock() -> None:
-    np.testing.assert_allclose(wind(np.array([2.0, 3.0]), np.array([0.0, 90.0])), [[2, 0], [0, 3]], atol=1e-12)
-    day = clock(np.array([0, 6, 12, 24]))
+    np.testing.assert_allclose(wind_xy(np.array([2.0, 3.0]), np.array([0.0, 90.0])), [[2, 0], [0, 3]], atol=1e-12)
+    day = time_features(np.array([0, 6, 12, 24]))
     np.testing.assert_allclose(day[:, :2], [[0, 1], [1, 0], [0, -1], [0, 1]], atol=1e-12)
-    year = clock(np.array([0, 365 * 24 // 4, 365 * 24]))[:, 2:]
+    year = time_features(np.array([0, 365 * 24 // 4, 365 * 24]))[:, 2:]
     np.testing.assert_allclose(year, [[0, 1], [1, 0], [0, 1]], atol=0.01)
 
 

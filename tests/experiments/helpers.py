@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from density_regression.experiments.report.document import Cell, Table
+from density_regression.experiments.report.comparison import ComparisonOptions
+from density_regression.experiments.report.document import ResultTable, TableCell
 from density_regression.experiments.report.grouping import Group, groups_of, results_of
-from density_regression.experiments.report.judging import Options
 from density_regression.experiments.report.tables import main_tables
 
 Record = dict[str, Any]
@@ -83,13 +83,13 @@ def only(records: list[Record]) -> Group:
     return group
 
 
-def cells(table: Table, label: str) -> dict[str, Cell]:
+def cells(table: ResultTable, label: str) -> dict[str, TableCell]:
     index = table.header.index(label)
     return {row[0].text: row[index] for row in table.rows}
 
 
-def bold(records: list[Record], label: str, options: Options | None = None) -> set[str]:
-    (table,) = main_tables(only(records), options or Options())
+def bold(records: list[Record], label: str, options: ComparisonOptions | None = None) -> set[str]:
+    (table,) = main_tables(only(records), options or ComparisonOptions())
     return {method for method, cell in cells(table, label).items() if cell.bold}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from pathlib import Path
@@ -12,62 +11,34 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from density_regression.base import DeepRegressor
 from density_regression.baselines import GaussianRegressor
 from density_regression.datasets import Rows
-from density_regression.experiments import bench
-from density_regression.experiments.bench import Bench, run_cells
-from density_regression.experiments.live import BenchProgress
-from density_regression.experiments.protocols import LARGEST_BUDGET, Protocol, paper_settings, search_space
-from density_regression.experiments.records import Cell, Record, RecordFile, read_records
-from density_regression.experiments.scoring import held_out_scale, score
-from density_regression.experiments.suites import FEWEST_ROWS, SUITES, UCI
+from density_regression.estimators.base import DeepRegressor
+from density_regression.experiments import bench, fitting
+from density_regression.experiments.bench import Bench
+from density_regression.experiments.fitting import run_fits
+from density_regression.experiments.progress import BenchProgress
+from density_regression.experiments.protocols import LARGEST_BUDGET, paper_settings, search_space
+from density_regression.experiments.records import FitKey, Record, RecordFile, read_records
+from density_regression.experiments.suites import SUITES, UCI
+from experiments.bench_helpers import QUICK, run
 
-QUICK = {"hidden": (6,), "epochs": 2, "batch_size": 32, "patience": None}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    """Two UCI tables of made-up numbers, with three splits each."""
-    rng = np.random.default_rng(0)
-    (tmp_path / "uci" / "splits").mkdir(parents=True)
-    for name, columns in (("yacht", 6), ("energy", 8)):
-        X = rng.normal(size=(60, columns)).round(4)
-        table = np.column_stack([X, (X[:, 0] - X[:, 1] + rng.normal(size=60)).round(4)])
-        header = ",".join([*(f"f{i}" for i in range(columns)), "target"])
-        with gzip.open(tmp_path / "uci" / f"{name}.csv.gz", "wt") as file:
-            np.savetxt(file, table, delimiter=",", header=header, comments="")
-        splits = {}
-        for i in range(3):
-            order = rng.permutation(60)
-            splits |= {f"train_{i}": order[:50].astype(np.int32), f"test_{i}": order[50:].astype(np.int32)}
-        np.savez(tmp_path / "uci" / "splits" / f"{name}.npz", **splits)
-    return str(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: QUICK)
-
-
-def run(work: Bench, path: Path, jobs: int = 1) -> list[Record]:
-    with RecordFile(path) as file:
-        return list(work.run(file, jobs))
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def without_times(record: Record) -> Record:
     return {name: value for name, value in record.items() if name not in ("seconds", "together")}
 
 
-def by_cell(records: list[Record]) -> dict[Cell, Record]:
-    return {Cell.of(record): without_times(record) for record in records}
+def by_cell(records: list[Record]) -> dict[FitKey, Record]:
+    return {FitKey.of(record): without_times(record) for record in records}
 
 
 def test_one_record_for_each_cell_and_none_twice(folder: str, tmp_path: Path) -> None:
     work = Bench("uci", "paper", ["Gaussian", "Deterministic"], ["yacht", "energy"], 2, data_dir=folder)
     path = tmp_path / "results.jsonl"
     records = run(work, path)
-    assert {Cell.of(record) for record in records} == set(work.cells())
+    assert {FitKey.of(record) for record in records} == set(work.fits())
     assert len(records) == 2 * 2 * 2
     assert read_records(path) == json.loads(json.dumps(records))
     assert run(work, path) == []
@@ -126,15 +97,15 @@ def test_every_method_gets_the_same_rows(folder: str, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("method", ["Density-Regression", "Gaussian", "Deterministic", "Deep Ensembles"])
 def test_no_method_sees_a_test_row(folder: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted: list[DeepRegressor] = []
-    original = bench._scored
+    original = fitting._scored
 
     def spy(regressor: DeepRegressor, *rest: object) -> Record:
         fitted.append(regressor)
         return original(regressor, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bench, "_scored", spy)
-    cells = [Cell("uci", "paper", "yacht", str(split), 0, method) for split in range(2)]
-    run_cells(cells, QUICK, folder, {})
+    monkeypatch.setattr(fitting, "_scored", spy)
+    cells = [FitKey("uci", "paper", "yacht", str(split), 0, method) for split in range(2)]
+    run_fits(cells, QUICK, folder, {})
 
     def other_test_rows(self: UCI, dataset: str, split: str, data_dir: str) -> object:
         task = load(self, dataset, split, data_dir)
@@ -143,7 +114,7 @@ def test_no_method_sees_a_test_row(folder: str, method: str, monkeypatch: pytest
 
     load = UCI.load
     monkeypatch.setattr(UCI, "load", other_test_rows)
-    run_cells(cells, QUICK, folder, {})
+    run_fits(cells, QUICK, folder, {})
     X = SUITES["uci"].load("yacht", "0", folder).train.X
     for before, after in zip(fitted[:2], fitted[2:], strict=True):
         np.testing.assert_array_equal(before.x_scaling_, after.x_scaling_)
@@ -152,15 +123,15 @@ def test_no_method_sees_a_test_row(folder: str, method: str, monkeypatch: pytest
 
 
 def test_scaling_comes_from_training_rows_only(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted: list[tuple[DeepRegressor, bench.Work]] = []
-    original = bench._scored
+    fitted: list[tuple[DeepRegressor, fitting.FitInputs]] = []
+    original = fitting._scored
 
-    def spy(regressor: DeepRegressor, work: bench.Work, *rest: float) -> Record:
+    def spy(regressor: DeepRegressor, work: fitting.FitInputs, *rest: float) -> Record:
         fitted.append((regressor, work))
         return original(regressor, work, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bench, "_scored", spy)
-    run_cells([Cell("uci", "paper", "yacht", "1", 0, "Gaussian")], QUICK, folder, {})
+    monkeypatch.setattr(fitting, "_scored", spy)
+    run_fits([FitKey("uci", "paper", "yacht", "1", 0, "Gaussian")], QUICK, folder, {})
     ((regressor, work),) = fitted
     np.testing.assert_allclose(regressor.x_scaling_.center, work.train.X.mean(axis=0))
     np.testing.assert_allclose(regressor.x_scaling_.scale, work.train.X.std(axis=0))
@@ -249,7 +220,7 @@ def test_the_live_table_shows_names_as_they_are(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     with RecordFile(tmp_path / "r.jsonl") as file:
         progress = BenchProgress(work, file, console)
-    progress.see(Cell("uci", "paper", "[b]sales", "0", 0, "Gaussian")._asdict() | {"error": "it broke"})
+    progress.update(FitKey("uci", "paper", "[b]sales", "0", 0, "Gaussian")._asdict() | {"error": "it broke"})
     with console.capture() as text:
         console.print(progress._table())
     assert "[b]sales" in text.get()
@@ -260,8 +231,8 @@ def test_each_fit_has_its_own_epochs(folder: str, tmp_path: Path, monkeypatch: p
     settings = QUICK | {"epochs": 60, "patience": 1, "learning_rate": 0.03}
     monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: settings)
     together = run(Bench("uci", "paper", ["Gaussian"], ["yacht"], 3, data_dir=folder), tmp_path / "r.jsonl")
-    cells = [Cell.of(record) for record in together]
-    alone = [run_cells([cell], settings, folder, {})[0] for cell in cells]
+    cells = [FitKey.of(record) for record in together]
+    alone = [run_fits([cell], settings, folder, {})[0] for cell in cells]
     epochs = [record["epochs"] for record in together]
     assert epochs == [record["epochs"] for record in alone]
     assert len(set(epochs)) > 1
@@ -273,23 +244,23 @@ def test_each_fit_has_its_own_epochs(folder: str, tmp_path: Path, monkeypatch: p
 def test_a_name_that_the_suite_does_not_have_is_refused(folder: str, suite: str, dataset: str) -> None:
     folder = "/nowhere" if suite == "weather" else folder
     with pytest.raises((ValueError, FileNotFoundError), match=r"not a data set of this suite|no file"):
-        Bench(suite, "paper", ["Gaussian"], [dataset], data_dir=folder).cells()
+        Bench(suite, "paper", ["Gaussian"], [dataset], data_dir=folder).fits()
 
 
 def test_a_metric_that_is_no_number_is_an_error_of_its_cell(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench.score.__globals__["metrics"], "ence", lambda *_: float("nan"))
+    monkeypatch.setattr(fitting.score.__globals__["metrics"], "ence", lambda *_: float("nan"))
     (record,) = run(Bench("uci", "paper", ["Gaussian"], ["yacht"], 1, data_dir=folder), tmp_path / "r.jsonl")
     assert record["error"] == "ValueError: ence is not a number."
 
 
-def test_a_search_in_time_order_is_judged_by_weeks_set_aside() -> None:
+def test_a_search_in_time_order_is_validated_by_weeks_set_aside() -> None:
     rows = Rows(np.arange(80.0)[:, None], np.arange(80.0))
-    kept, judged = bench._alternate(rows)
+    kept, validated = fitting._alternate_blocks(rows)
     np.testing.assert_array_equal(kept.y[:20], [*range(10), *range(20, 30)])
-    np.testing.assert_array_equal(judged.y[:20], [*range(10, 20), *range(30, 40)])
-    assert len(kept.y) == len(judged.y) == 40
+    np.testing.assert_array_equal(validated.y[:20], [*range(10, 20), *range(30, 40)])
+    assert len(kept.y) == len(validated.y) == 40
 
 
 def test_a_cell_that_fails_does_not_end_the_others(
@@ -323,8 +294,8 @@ def test_a_search_decides_by_rows_inside_the_first_training_parts(
     losses = np.array([record["tests"]["validation"]["metrics"]["nll"] for record in searches])
     # Each of three settings on the three splits that there are.
     places = [(record["split"], record["seed"]) for record in searches]
-    assert places == [(f"search {i}", judge) for i in range(3) for judge in range(3)]
-    # Of 50 training rows 10 judge, and of the other 40 at least 10 are held out.
+    assert places == [(f"search {i}", validated) for i in range(3) for validated in range(3)]
+    # Of 50 training rows 10 validate, and of the other 40 at least 10 are held out.
     assert [record["tests"]["validation"]["rows"] for record in searches] == [10] * 9
     assert searches[0]["rows"] == {"train": 30, "held_out": 10}
     chosen = [record["settings"] for record in records if not record.get("search")]
@@ -332,15 +303,15 @@ def test_a_search_decides_by_rows_inside_the_first_training_parts(
     assert run(work, tmp_path / "r.jsonl") == []
 
 
-def test_large_tables_need_one_judge_and_few_of_their_rows(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "ENOUGH", 15)
-    monkeypatch.setattr(bench, "SEARCH_ROWS", 25)
-    bench.search_splits.cache_clear()
-    assert bench.search_splits("uci", "yacht", folder) == ["0", "1"]  # of 10 rows each
-    work = bench._work(Cell("uci", "tuned", "yacht", "search 0", 1, "Gaussian"), folder)
+def test_large_tables_need_one_search_split_and_few_of_their_rows(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "ENOUGH_VALIDATION_ROWS", 15)
+    monkeypatch.setattr(fitting, "MAX_SEARCH_ROWS", 25)
+    fitting.search_splits.cache_clear()
+    assert fitting.search_splits("uci", "yacht", folder) == ["0", "1"]  # of 10 rows each
+    work = fitting._fit_inputs(FitKey("uci", "tuned", "yacht", "search 0", 1, "Gaussian"), folder)
     assert len(work.train.y) <= 25
     assert len(work.tests["validation"].y) == 10
-    bench.search_splits.cache_clear()
+    fitting.search_splits.cache_clear()
 
 
 def test_the_device_is_handed_on_and_recorded(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,19 +321,19 @@ def test_the_device_is_handed_on_and_recorded(folder: str, tmp_path: Path, monke
         seen.extend(regressor.device for regressor in regressors)
         raise ValueError("far enough")
 
-    monkeypatch.setattr(bench, "fit_together", fit)
+    monkeypatch.setattr(fitting, "fit_together", fit)
     work = Bench("uci", "paper", ["Gaussian"], ["yacht"], 1, data_dir=folder, device="auto")
     assert [record["device"] for record in run(work, tmp_path / "r.jsonl")] == ["auto"]
     assert set(seen) == {"auto"}
 
 
 def test_every_method_may_try_equally_many_settings() -> None:
-    spaces = {name: search_space(name, "boston", LARGEST_BUDGET) for name in bench.estimators()}
+    spaces = {name: search_space(name, "boston", LARGEST_BUDGET) for name in fitting.estimators_by_method()}
     for name, space in spaces.items():
         assert len(space) == LARGEST_BUDGET == 19
         assert len({repr(sorted(settings.items())) for settings in space}) == 19
         for settings in space:
-            bench.estimators()[name](**settings)._validate_params()
+            fitting.estimators_by_method()[name](**settings)._validate_params()
     assert spaces["Gaussian"][:12] == search_space("Gaussian", "boston", 12)
     assert spaces["Gaussian"] != search_space("Gaussian", "yacht", LARGEST_BUDGET)
     with pytest.raises(ValueError, match="budget must lie between 1 and 19"):
@@ -375,84 +346,3 @@ def test_the_papers_settings() -> None:
     cubic = paper_settings("cubic", "cubic")
     assert cubic["hidden"] == (100,) * 4
     assert cubic["epochs"] * -(-850 // cubic["batch_size"]) == pytest.approx(5000, rel=0.001)
-
-
-def test_the_toy_is_drawn_anew_for_each_seed() -> None:
-    toy = SUITES["cubic"]
-    tasks = [toy.load("cubic", split, None) for split in ("0", "1", "0")]
-    np.testing.assert_array_equal(tasks[0].train.y, tasks[2].train.y)
-    assert not np.array_equal(tasks[0].train.y, tasks[1].train.y)
-    assert np.abs(tasks[0].tests["inside"].X).max() <= 4 < np.abs(tasks[0].tests["outside"].X).min()
-
-
-def test_gaps_and_tails_of_every_feature(folder: str) -> None:
-    suite = SUITES["uci-shift"]
-    names = suite.splits("yacht", folder)
-    assert names[:4] == ["gap:f0", "tail:f0", "gap:f1", "tail:f1"]
-    assert len(names) == 12
-    gap = suite.load("yacht", "gap:f2", folder)
-    values = gap.tests["test"].X[:, 2]
-    train = gap.train.X[:, 2]
-    assert len(values) == 20
-    assert not ((train > values.min()) & (train < values.max())).any()
-    assert gap.facts == {"genuine": True}
-
-
-def test_shifted_rows_are_told_from_the_others(cubic: Rows) -> None:
-    regressor = bench.estimators()["Density-Regression"](epochs=60, n_threads=1, random_state=0).fit(*cubic)
-    far = Rows(np.linspace(20, 30, 50)[:, None], np.zeros(50))
-    tests, seconds = score(regressor, {"near": Rows(*cubic), "far": far}, levels=20, scale=2.0, target_sd=1.0)
-    assert seconds > 0
-    assert "auroc_std" not in tests["near"]["metrics"]
-    assert tests["far"]["metrics"]["auroc_std"] > 0.9
-    assert tests["far"]["metrics"]["auroc_score"] == 1.0
-    assert "sample" not in tests["near"]
-
-
-def test_the_scale_is_what_held_out_rows_ask_for(cubic: Rows) -> None:
-    regressor = GaussianRegressor(epochs=5, n_threads=1, random_state=0).fit(*cubic)
-    scale = held_out_scale(regressor, Rows(*cubic))
-    mean, std = regressor.predict(cubic.X, return_std=True)
-    nlls = [
-        np.mean(np.log(s * std) + 0.5 * ((cubic.y - mean) / (s * std)) ** 2)
-        for s in (0.99 * scale, scale, 1.01 * scale)
-    ]
-    assert nlls[1] < min(nlls[0], nlls[2])
-
-
-@pytest.mark.parametrize(("suite", "splits"), [("uci", 20), ("uci-shift", 4)])
-def test_a_table_of_the_user_is_run_where_it_is_asked_for(folder: str, tmp_path: Path, suite: str, splits: int) -> None:
-    X = np.random.default_rng(1).normal(size=(40, 2))
-    table = np.column_stack([X, X[:, 0]])
-    np.savetxt(Path(folder) / "uci" / "sales.csv", table, delimiter=",", header="a,b,sold", comments="")
-    assert "sales" not in SUITES[suite].datasets(folder)
-    assert len(SUITES[suite].splits("sales", folder)) == splits
-    work = Bench(suite, "paper", ["Gaussian"], ["sales"], 2, 1, folder)
-    records = run(work, tmp_path / "results.jsonl")
-    assert [record["dataset"] for record in records] == ["sales"] * 2
-    assert all("error" not in record for record in records)
-    train, tests = SUITES[suite].load("sales", SUITES[suite].splits("sales", folder)[0], folder)[:2]
-    assert len(train.y) + len(tests["test"].y) == 40
-
-
-@pytest.mark.parametrize("suite", ["uci", "uci-shift"])
-@pytest.mark.parametrize("protocol", ["paper", "tuned"])
-def test_a_table_of_too_few_rows_is_refused(
-    folder: str, tmp_path: Path, suite: str, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench, "search_space", lambda method, dataset, budget: [QUICK])
-    table = np.random.default_rng(1).normal(size=(FEWEST_ROWS, 3))
-    for name, rows in (("few", table[1:]), ("enough", table)):
-        np.savetxt(Path(folder) / "uci" / f"{name}.csv", rows, delimiter=",", header="a,b,y", comments="")
-    with pytest.raises(ValueError, match="few must have 7 rows at least, to train, hold out and test, got 6"):
-        Bench(suite, protocol, ["Gaussian"], ["few"], data_dir=folder).cells()
-    records = run(Bench(suite, protocol, ["Gaussian"], ["enough"], data_dir=folder, budget=1), tmp_path / "r.jsonl")
-    assert records
-    assert not [record["error"] for record in records if "error" in record]
-
-
-def test_the_songs_are_run_if_they_are_there(folder: str) -> None:
-    assert "year" not in SUITES["uci"].datasets(folder)
-    (Path(folder) / "uci" / "year.csv.gz").touch()
-    (Path(folder) / "uci" / "mine.csv").write_text("a,y\n1,2\n")
-    assert SUITES["uci"].datasets(folder)[-1] == "year"

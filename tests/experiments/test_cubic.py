@@ -22,7 +22,7 @@ def std_at(result: CubicResult, x: float) -> float:
 
 def test_the_interval_covers_the_targets_inside(results: list[CubicResult]) -> None:
     for result in results:
-        assert 0.90 <= result.figures["coverage inside"] <= 0.99
+        assert 0.90 <= result.metrics["coverage inside"] <= 0.99
 
 
 def test_the_std_grows_outside_but_not_beyond_reason(results: list[CubicResult]) -> None:
@@ -33,18 +33,18 @@ def test_the_std_grows_outside_but_not_beyond_reason(results: list[CubicResult])
 
 
 def test_the_learnt_reach_covers_the_curve_outside(results: list[CubicResult]) -> None:
-    assert 0.85 <= np.mean([result.figures["curve coverage outside"] for result in results]) <= 0.99
+    assert 0.85 <= np.mean([result.metrics["curve coverage outside"] for result in results]) <= 0.99
 
 
 def test_the_noise_is_known_inside(results: list[CubicResult]) -> None:
     """A root mean square std of 3, and an error near it."""
     for result in results:
-        assert 2.5 < result.figures["sharpness inside"] < 4.5
-        assert 2.5 < result.figures["RMSE inside"] < 4.0
+        assert 2.5 < result.metrics["sharpness inside"] < 4.5
+        assert 2.5 < result.metrics["RMSE inside"] < 4.0
 
 
 def test_coverage_of_the_curve_outside(results: list[CubicResult], capsys: pytest.CaptureFixture[str]) -> None:
-    coverage = [result.figures["curve coverage outside"] for result in results]
+    coverage = [result.metrics["curve coverage outside"] for result in results]
     # Far too little still, but it must not become less.
     assert np.mean(coverage) >= 0.25
     with capsys.disabled():
@@ -52,7 +52,7 @@ def test_coverage_of_the_curve_outside(results: list[CubicResult], capsys: pytes
 
 
 def test_seeds_differ(results: list[CubicResult]) -> None:
-    assert len({result.figures["NLL inside"] for result in results}) == len(results)
+    assert len({result.metrics["NLL inside"] for result in results}) == len(results)
 
 
 @pytest.mark.parametrize("method", [*TEMPERINGS, *METHODS])
@@ -63,10 +63,10 @@ def test_every_method_runs(method: str) -> None:
     ours = method in TEMPERINGS or method == "Density-Regression"
     steps = ["pretrain", "fit_density", "refit_head", "learn_reach"]
     assert list(result.seconds) == (steps if ours else ["train"])
-    assert result.figures["std(7) / std(0)"] > 0
-    assert np.isfinite(list(result.figures.values())).all()
+    assert result.metrics["std(7) / std(0)"] > 0
+    assert np.isfinite(list(result.metrics.values())).all()
     (again,) = run_cubic(method, [0], GRID[::40], epochs=2, hidden=(8,))
-    assert again.figures == result.figures
+    assert again.metrics == result.metrics
 
 
 def test_the_figure_is_drawn_for_any_number_of_methods(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from density_regression.baselines.gaussian import GaussianNetwork
 from density_regression.cli import app
 from density_regression.datasets import make_scenes
 from density_regression.datasets.depth import DepthFolder
-from density_regression.depth import DepthRegressor
-from density_regression.encoders import UNet
 from density_regression.experiments.depth import bench, methods
 from density_regression.experiments.depth.attack import fgsm
 from density_regression.experiments.depth.bench import EPSILONS, DepthBench, depth_folders
 from density_regression.experiments.depth.methods import METHODS
 from density_regression.experiments.records import Record, RecordFile
+from density_regression.nn.encoders import UNet
+from density_regression.vision.depth import DepthRegressor
 
 SMALL = {"width": 4, "levels": 2, "epochs": 2, "batch_size": 8}
 
@@ -71,7 +71,7 @@ def test_a_run_goes_on_with_the_same_attack(data: Path, tmp_path: Path, monkeypa
         with RecordFile(tmp_path / f"{name}.jsonl") as file:
             runs.append(next(DepthBench(data, ("Gaussian",), 1, "cpu", SMALL).run(file)))
         # Were it trained again, it would be another network.
-        monkeypatch.setattr(bench, "SURROGATE", 7)
+        monkeypatch.setattr(bench, "SURROGATE_SEED", 7)
     assert runs[0]["tests"]["common 0.04"] == runs[1]["tests"]["common 0.04"]
     with RecordFile(tmp_path / "third.jsonl") as file, pytest.raises(ValueError, match="other settings"):
         next(DepthBench(data, ("Gaussian",), 1, "cpu", {**SMALL, "epochs": 1}).run(file))

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from density_regression.experiments.records import Cell, RecordFile, _parse, read_records
+from density_regression.experiments.records import FitKey, RecordFile, _parse, read_records
 
 
 def record(split: int, **more: object) -> dict[str, object]:
-    cell = Cell("uci", "paper", "yacht", str(split), 0, "Gaussian")
+    cell = FitKey("uci", "paper", "yacht", str(split), 0, "Gaussian")
     return {**cell._asdict(), "tests": {}, **more}
 
 

@@ -3,17 +3,22 @@
 import numpy as np
 import pytest
 
-from density_regression.experiments.report.chapters import build
-from density_regression.experiments.report.cost import cost_tables
-from density_regression.experiments.report.document import EMPTY, Cell
+from density_regression.experiments.report.comparison import (
+    ComparisonOptions,
+    outcome,
+    rank_table,
+    ranks_of,
+    win_cell,
+    win_table,
+)
+from density_regression.experiments.report.document import EMPTY, TableCell, compact, plus_minus
 from density_regression.experiments.report.grouping import groups_of, results_of
-from density_regression.experiments.report.judging import Options, outcome
 from density_regression.experiments.report.markdown import markdown
 from density_regression.experiments.report.names import in_order
-from density_regression.experiments.report.numbers import compact, mean_and_sd, plus_minus
-from density_regression.experiments.report.paper import paper_figure
-from density_regression.experiments.report.ranking import rank_table, ranks_of, win_table, wins
-from density_regression.experiments.report.tables import appendix_table, failures, main_tables
+from density_regression.experiments.report.paper import paper_result
+from density_regression.experiments.report.sections import build_report
+from density_regression.experiments.report.tables import appendix_table, cost_tables, failure_table, main_tables
+from density_regression.experiments.significance import mean_and_sd
 from experiments.helpers import NOISE, SETS, Record, about, bold, cells, column, fail, make, only
 
 
@@ -62,11 +67,11 @@ def test_names_come_in_the_usual_order() -> None:
 
 
 def test_the_papers_figures_where_the_data_are_the_same() -> None:
-    assert paper_figure("uci", "paper", "boston", "test", "Gaussian", "nll") == "2.64 ± 0.26"
-    assert paper_figure("uci", "paper", "boston", "test", "Deep Ensembles", "nll") == "2.30 ± 0.07"
-    assert paper_figure("uci", "paper", "wine_red", "test", "Density-Regression", "sharpness_sd") == "1.16 ± 0.00"
-    assert paper_figure("wine", "paper", "wine_red", "wine_red", "Density-Regression", "cal") == "0.68 ± 0.02"
-    assert paper_figure("wine", "paper", "wine_red", "wine_white", "Density-Regression", "cal") == "0.43 ± 0.20"
+    assert paper_result("uci", "paper", "boston", "test", "Gaussian", "nll") == "2.64 ± 0.26"
+    assert paper_result("uci", "paper", "boston", "test", "Deep Ensembles", "nll") == "2.30 ± 0.07"
+    assert paper_result("uci", "paper", "wine_red", "test", "Density-Regression", "sharpness_sd") == "1.16 ± 0.00"
+    assert paper_result("wine", "paper", "wine_red", "wine_red", "Density-Regression", "cal") == "0.68 ± 0.02"
+    assert paper_result("wine", "paper", "wine_red", "wine_white", "Density-Regression", "cal") == "0.43 ± 0.20"
 
 
 @pytest.mark.parametrize(
@@ -84,12 +89,12 @@ def test_the_papers_figures_where_the_data_are_the_same() -> None:
     ],
 )
 def test_no_figure_of_the_paper_elsewhere(place: tuple[str, str, str, str, str, str]) -> None:
-    assert paper_figure(*place) == ""
+    assert paper_result(*place) == ""
 
 
 def test_a_table_shows_means_over_common_splits_and_the_papers_figure() -> None:
     records = column({"Gaussian": [1.0, 2.0, 6.0], "Quantile": [5.0, 7.0]})
-    (table,) = main_tables(only(records), Options())
+    (table,) = main_tables(only(records), ComparisonOptions())
     found = cells(table, "NLL")
     assert found["Gaussian"].text == "1.50 ± 0.71"
     assert found["Gaussian"].paper == "2.64 ± 0.26"
@@ -100,7 +105,7 @@ def test_a_table_shows_means_over_common_splits_and_the_papers_figure() -> None:
 
 def test_data_sets_are_columns_where_there_are_several() -> None:
     records = [make(method, dataset, split) for method in ("EDL", "SNGP") for dataset in ("b", "a") for split in (0, 1)]
-    tables = main_tables(only([*records, make("DUE", "a", 0), make("DUE", "a", 1)]), Options())
+    tables = main_tables(only([*records, make("DUE", "a", 0), make("DUE", "a", 1)]), ComparisonOptions())
     assert [table.title for table in tables][:2] == ["NLL", "RMSE"]
     assert tables[0].header == ("Method", "a", "b")
     assert [row[0].text for row in tables[0].rows] == ["EDL", "SNGP", "DUE"]
@@ -137,13 +142,13 @@ def test_sharpness_is_bold_only_among_the_calibrated_and_only_by_that_rule() -> 
     ]
     label = "Sharpness (training sd)"
     assert bold(records, label) == set()
-    assert bold(records, label, Options(rule="calibration-first")) == {"EDL"}
+    assert bold(records, label, ComparisonOptions(rule="calibration-first")) == {"EDL"}
 
 
 def test_nothing_is_bold_where_nothing_is_compared() -> None:
     assert bold(column({"Gaussian": about(1.0)}), "NLL") == set()
     assert bold(column({"Gaussian": [1.0], "EDL": [2.0]}), "NLL") == set()
-    (table,) = main_tables(only(column({"Gaussian": [1.0], "EDL": [2.0]})), Options())
+    (table,) = main_tables(only(column({"Gaussian": [1.0], "EDL": [2.0]})), ComparisonOptions())
     assert any("nothing is tested" in note for note in table.notes)
 
 
@@ -152,8 +157,8 @@ def test_the_test_is_that_of_the_options_and_knows_the_share_of_test_rows() -> N
     records = column({"Gaussian": [0.0] * 10, "EDL": edge})
     assert only(records).scores("boston", "nll").test_to_train == pytest.approx(10 / 90)
     assert bold(records, "NLL") == {"Gaussian", "EDL"}
-    assert bold(records, "NLL", Options(test="plain")) == {"Gaussian"}
-    assert bold(records, "NLL", Options(test="plain", level=0.01)) == {"Gaussian", "EDL"}
+    assert bold(records, "NLL", ComparisonOptions(test="plain")) == {"Gaussian"}
+    assert bold(records, "NLL", ComparisonOptions(test="plain", level=0.01)) == {"Gaussian", "EDL"}
     # Data that are drawn anew for each seed do not overlap.
     fresh = groups_of(results_of(column({"Gaussian": [0.0] * 10, "EDL": edge}, suite="cubic", dataset="cubic")))[0]
     assert fresh.scores("cubic", "nll").test_to_train == 0
@@ -172,7 +177,7 @@ def test_huge_values_are_shown_and_lose() -> None:
     values = {"Gaussian": about(1.0), "EDL": [1e300, 1e300, 9e299, 1e300, 1e300, 1e300]}
     with np.errstate(all="raise"):
         assert bold(column(values), "NLL") == {"Gaussian"}
-        (table,) = main_tables(only(column(values)), Options())
+        (table,) = main_tables(only(column(values)), ComparisonOptions())
     assert cells(table, "NLL")["EDL"].text == "9.8e+299 ± 4.1e+298"
 
 
@@ -193,7 +198,7 @@ def test_fits_of_one_split_from_several_seeds_are_no_further_splits() -> None:
         for seed in range(3)
     ]
     scores = only(records).scores("boston", "nll")
-    assert scores.splits == scores.most == 4
+    assert scores.splits == scores.total == 4
     means = [np.mean([r["tests"]["test"]["metrics"]["nll"] for r in records[3 * i : 3 * i + 3]]) for i in range(8)]
     np.testing.assert_allclose(scores.values["Gaussian"], means[:4])
     np.testing.assert_allclose(scores.values["EDL"], means[4:])
@@ -202,7 +207,7 @@ def test_fits_of_one_split_from_several_seeds_are_no_further_splits() -> None:
     assert scores.splits == 4
     np.testing.assert_allclose(scores.values["Gaussian"][:3], means[:3])
     assert scores.values["Gaussian"][3] != pytest.approx(means[3])
-    (table,) = main_tables(only(records[:-1]), Options())
+    (table,) = main_tables(only(records[:-1]), ComparisonOptions())
     assert any("NLL 4 of 4 (seeds missing: EDL)" in note for note in table.notes)
 
 
@@ -210,8 +215,8 @@ def test_wins_are_told_by_the_splits_that_the_two_have() -> None:
     records = [make("Density-Regression", split=i, metrics={"nll": 1.0 + 0.01 * i}) for i in range(5)]
     records += [make("Deep Ensembles", split=i, metrics={"nll": 2.0 + 0.011 * i}) for i in range(5)]
     group = only([*records, make("DUE", split=0)])
-    assert wins(group, "Deep Ensembles", "nll", Options()).text == "1 / 0 / 0"
-    assert wins(group, "DUE", "nll", Options()) == EMPTY
+    assert win_cell(group, "Deep Ensembles", "nll", ComparisonOptions()).text == "1 / 0 / 0"
+    assert win_cell(group, "DUE", "nll", ComparisonOptions()) == EMPTY
 
 
 def test_shifted_is_what_no_record_has_first() -> None:
@@ -229,26 +234,26 @@ def test_shifted_is_what_no_record_has_first() -> None:
 
 def test_several_commits_are_named() -> None:
     records = [make(), make("EDL", commit="bbb")]
-    (table,) = main_tables(only(records), Options())
+    (table,) = main_tables(only(records), ComparisonOptions())
     assert any("aaa, bbb" in note for note in table.notes)
-    (table,) = main_tables(only(records[:1]), Options())
+    (table,) = main_tables(only(records[:1]), ComparisonOptions())
     assert not any("commit" in note for note in table.notes)
 
 
 def test_data_that_changed_are_named() -> None:
     records = [make(), make(data="1"), make("EDL", data="2"), make("EDL", "yacht", data="3")]
-    (table, *_) = main_tables(only(records), Options())
+    (table, *_) = main_tables(only(records), ComparisonOptions())
     assert "Records of data that changed in between: boston." in table.notes
-    (table, *_) = main_tables(only(records[1:2]), Options())
+    (table, *_) = main_tables(only(records[1:2]), ComparisonOptions())
     assert not any("changed" in note for note in table.notes)
 
 
 def test_settings_that_differ_between_splits_are_named() -> None:
     records = [make(split=split, settings={"epochs": 40}) for split in range(2)]
     other = [make("EDL", split=split, settings={"epochs": epochs}) for split, epochs in enumerate((40, 50))]
-    (table,) = main_tables(only([*records, *other]), Options())
+    (table,) = main_tables(only([*records, *other]), ComparisonOptions())
     assert "Not all splits were fitted with the same settings: EDL on boston." in table.notes
-    (table,) = main_tables(only(records), Options())
+    (table,) = main_tables(only(records), ComparisonOptions())
     assert not any("settings" in note for note in table.notes)
 
 
@@ -259,13 +264,13 @@ def test_failed_cells_are_listed_and_left_out() -> None:
         fail(make(split=2), "no\nroom " + "x" * 300),
     ]
     assert only(records).scores("boston", "nll").splits == 1
-    table = failures(records)
+    table = failure_table(records)
     assert table is not None
     ((method, dataset, splits, message),) = table.rows
     assert (method.text, dataset.text, splits.text) == ("Gaussian", "boston", "1, 2")
     assert message.text.startswith("no room xxx")
     assert len(message.text) == 160
-    assert failures([make()]) is None
+    assert failure_table([make()]) is None
 
 
 def test_gaps_and_tails_are_apart_and_genuine_gaps_again() -> None:
@@ -278,7 +283,7 @@ def test_gaps_and_tails_are_apart_and_genuine_gaps_again() -> None:
     groups = groups_of(results_of(records))
     assert [group.part for group in groups] == ["gap", "gap, genuine only", "tail"]
     assert [group.scores("boston", "nll").values["EDL"].mean() for group in groups] == [0.5, 1, 1]
-    report = markdown(build(results_of(records), Options()))
+    report = markdown(build_report(results_of(records), ComparisonOptions()))
     assert "boston 1 of 2" in report
     assert "### Gaps, genuine only" in report
 
@@ -298,44 +303,44 @@ def test_ranks_over_data_sets() -> None:
         "b": {"Gaussian": 1.0, "EDL": 3.0, "DUE": 2.0},
         "c": {"Gaussian": 1.0, "EDL": 2.0, "DUE": 3.0},
     }
-    ranked = ranks_of(only(crossed(values)), "nll", Options())
+    ranked = ranks_of(only(crossed(values)), "nll", ComparisonOptions())
     assert ranked is not None
     assert dict(zip(ranked.methods, ranked.ranks, strict=True)) == pytest.approx(
         {"Gaussian": 1, "EDL": 7 / 3, "DUE": 8 / 3}
     )
     table = rank_table([ranked])
-    assert cells(table, "NLL")["Gaussian"] == Cell("1.00", 1.0, bold=True)
+    assert cells(table, "NLL")["Gaussian"] == TableCell("1.00", 1.0, bold=True)
     assert "3 data sets" in table.notes[0]
 
 
 def test_ranks_leave_out_what_costs_least() -> None:
     whole = dict.fromkeys(("Gaussian", "EDL", "SNGP"), 1.0)
-    few = ranks_of(only(crossed({"a": whole | {"DUE": 2.0}, "b": whole, "c": whole})), "nll", Options())
+    few = ranks_of(only(crossed({"a": whole | {"DUE": 2.0}, "b": whole, "c": whole})), "nll", ComparisonOptions())
     assert few is not None
     assert (few.methods, few.datasets) == (("Gaussian", "EDL", "SNGP"), ("a", "b", "c"))
     many = whole | {"DUE": 2.0}
-    rest = ranks_of(only(crossed({"a": many, "b": many, "c": many, "d": whole})), "nll", Options())
+    rest = ranks_of(only(crossed({"a": many, "b": many, "c": many, "d": whole})), "nll", ComparisonOptions())
     assert rest is not None
     assert (len(rest.methods), rest.datasets) == (4, ("a", "b", "c"))
-    assert ranks_of(only(crossed({"a": whole})), "nll", Options()) is None
-    assert ranks_of(only(crossed({"a": {"EDL": 1.0}, "b": {"EDL": 1.0}})), "nll", Options()) is None
+    assert ranks_of(only(crossed({"a": whole})), "nll", ComparisonOptions()) is None
+    assert ranks_of(only(crossed({"a": {"EDL": 1.0}, "b": {"EDL": 1.0}})), "nll", ComparisonOptions()) is None
 
 
 def test_wins_ties_and_losses() -> None:
     ours = {"Density-Regression": 1.0}
     values = {"a": ours | {"EDL": 2.0}, "b": ours | {"EDL": 0.5}, "c": ours | {"EDL": 1.0}, "d": ours | {"EDL": 3.0}}
-    table = win_table(only(crossed(values)), Options())
+    table = win_table(only(crossed(values)), ComparisonOptions())
     assert table is not None
     assert cells(table, "NLL")["EDL"][:2] == ("2 / 1 / 1", 1.0)
-    assert win_table(only([make("EDL")]), Options()) is None
-    assert win_table(only([make("Density-Regression")]), Options()) is None
+    assert win_table(only([make("EDL")]), ComparisonOptions()) is None
+    assert win_table(only([make("Density-Regression")]), ComparisonOptions()) is None
 
 
 def test_outcome_of_huge_scores() -> None:
     small, huge = np.array([1.0, 2.0, 3.0]), np.array([1.7e308, 1.6e308, 1.7e308])
-    assert outcome(small, huge, 0.1, Options()) == 1
-    assert outcome(huge, -huge, 0.1, Options()) == -1
-    assert outcome(small, small, 0.1, Options()) == 0
+    assert outcome(small, huge, 0.1, ComparisonOptions()) == 1
+    assert outcome(huge, -huge, 0.1, ComparisonOptions()) == -1
+    assert outcome(small, small, 0.1, ComparisonOptions()) == 0
 
 
 def test_cost_is_a_ratio_to_the_gaussian_network() -> None:
@@ -354,7 +359,7 @@ def test_cost_is_a_ratio_to_the_gaussian_network() -> None:
 
 def test_the_appendix_has_every_other_metric() -> None:
     records = [make(method, dataset, metrics={"new_one": 4.0}) for method in ("EDL", "DUE") for dataset in ("a", "b")]
-    table = appendix_table(only(records), Options())
+    table = appendix_table(only(records), ComparisonOptions())
     assert table.header == ("Method", "Data set", "MAE", "R²", "new_one")
     assert [row[1].text for row in table.rows] == ["a", "a", "b", "b"]
     assert not any(cells(table, "new_one")[method].bold for method in ("EDL", "DUE"))

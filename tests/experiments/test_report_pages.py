@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from density_regression.experiments.report import figures, write_report
-from density_regression.experiments.report.canvas import Panels, grid
-from density_regression.experiments.report.document import Cell, Section, Table, slug
+from density_regression.experiments.report.document import ResultTable, Section, TableCell, slug
 from density_regression.experiments.report.figures import error_picture
 from density_regression.experiments.report.html import html
 from density_regression.experiments.report.latex import latex
 from density_regression.experiments.report.markdown import markdown
+from density_regression.experiments.report.rendering import Panels, panels_png
 from experiments.helpers import NASTY, Record, fail, make, only
 
 
@@ -32,17 +32,21 @@ EXAMPLE = Section(
     f"Title {NASTY}",
     text=(NASTY,),
     tables=(
-        Table(
+        ResultTable(
             NASTY,
             ("Method", NASTY, *"abcde"),
             (
-                (Cell(NASTY), Cell("-1.2e+05 ± 3.00", -1.2e5, True, "2.64 ± 0.26"), *[Cell("1 / 2 / 3", 1.0)] * 5),
-                (Cell("plain"), Cell("–"), *[Cell(NASTY)] * 5),
+                (
+                    TableCell(NASTY),
+                    TableCell("-1.2e+05 ± 3.00", -1.2e5, True, "2.64 ± 0.26"),
+                    *[TableCell("1 / 2 / 3", 1.0)] * 5,
+                ),
+                (TableCell("plain"), TableCell("–"), *[TableCell(NASTY)] * 5),
             ),
             (NASTY,),
         ),
     ),
-    sections=(Section("Hidden", tables=(Table("hidden", ("a", "b"), ()),), appendix=True),),
+    sections=(Section("Hidden", tables=(ResultTable("hidden", ("a", "b"), ()),), appendix=True),),
 )
 
 
@@ -70,7 +74,7 @@ def test_latex_is_balanced_and_escaped() -> None:
     assert r"{\boldmath\textbf{$-1.2\mathrm{e}{+}05 \pm 3.00$}}" in text
     assert r"x\_1 \& 50\% \textless{}b\textgreater{}\#\$\textasciicircum{}\textasciitilde{}\{\}\textbackslash{}" in text
     assert not re.search(
-        r"\\\\\n[\[*]", latex(Section("t", tables=(Table("t", ("a", "b"), ((Cell("[1] *"),) * 2,) * 2),)))
+        r"\\\\\n[\[*]", latex(Section("t", tables=(ResultTable("t", ("a", "b"), ((TableCell("[1] *"),) * 2,) * 2),)))
     )
     body = text.split("\n", 1)[1]
     assert not re.search(r"(?<!\\)[%#]", body)
@@ -215,8 +219,8 @@ def test_the_factor_of_large_targets_leaves_the_name_of_a_method_readable(monkey
             assert [text.get_text() for text in texts] == ["Density-Regression", "1e7"]
             boxes.extend(text.get_window_extent() for text in texts)
 
-        return grid(rows, columns, size, draw_and_measure, share=share)
+        return panels_png(rows, columns, size, draw_and_measure, share=share)
 
-    monkeypatch.setattr(figures, "grid", measure)
+    monkeypatch.setattr(figures.rendering, "panels_png", measure)
     error_picture(only([record]), "boston")
     assert not boxes[0].overlaps(boxes[1])

@@ -24,10 +24,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
 from density_regression import metrics
-from density_regression.base import DeepRegressor
 from density_regression.baselines import DeterministicRegressor
-from density_regression.metrics.scorers import SCORERS, _names_taken
-from density_regression.registry import ESTIMATORS
+from density_regression.estimators.base import DeepRegressor
+from density_regression.metrics.scorers import SCORERS, _allowed_scoring_names
+from density_regression.registry import estimators
 
 X, y = make_friedman1(60, n_features=5, noise=1.0, random_state=0)
 QUICK = {"hidden": (4,), "epochs": 1, "n_threads": 1, "random_state": 0, "verbose": False}
@@ -41,16 +41,16 @@ def registered() -> Iterator[None]:
     yield
     for name in SCORERS:
         del _SCORERS[name]
-        for names in _names_taken():
+        for names in _allowed_scoring_names():
             names.discard(name)
 
 
 # -- values -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", estimators())
 def test_all_regressors_are_scored_by_their_mean_and_std(name: str) -> None:
-    reg = ESTIMATORS[name](**QUICK).fit(X, y)
+    reg = estimators()[name](**QUICK).fit(X, y)
     mean, std = reg.predict(X, return_std=True)
     assert SCORERS["neg_nll"](reg, X, y) == -metrics.nll(y, mean, std)
     assert SCORERS["neg_crps"](reg, X, y) == -metrics.crps(y, mean, std)

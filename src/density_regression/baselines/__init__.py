@@ -1,4 +1,4 @@
-"""The ten methods that Density-Regression is compared with, each with the contract of `DensityRegressor`."""
+"""The ten methods that Density-Regression is compared with."""
 
 from density_regression.baselines.base import Baseline, fit_baseline
 from density_regression.baselines.bayesian import BayesianNetwork, BayesianRegressor

@@ -1,51 +1,39 @@
-"""Mean-field variational inference: every weight is a Gaussian, learnt by the evidence lower bound."""
-
-from __future__ import annotations
+"""Bayesian neural network by mean-field variational inference."""
 
 import math
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Unpack, get_args
 
 import torch
-from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression.base import About, Settings
-from density_regression.baselines.drawn import Draws, RandomNetwork, current_draws, with_replaced
 from density_regression.baselines.gaussian import split_moments
-from density_regression.baselines.sampled import SampledRegressor
-from density_regression.batches import Batches, on_device
-from density_regression.head import Moments
-from density_regression.network import position_weights
+from density_regression.baselines.mixture import MixtureRegressor
+from density_regression.baselines.stochastic_layers import DRAWS, Draws, StochasticNetwork, replace_modules
+from density_regression.estimators.settings import About, Settings
+from density_regression.io.sklearn_private import Interval, StrOptions
+from density_regression.nn.heads import Moments
+from density_regression.nn.model import position_weights
+from density_regression.training.batches import Batches, on_device
 
 __all__ = ["BayesianLinear", "BayesianNetwork", "BayesianRegressor", "Prior", "gaussian_kl", "mixture_kl"]
 
 Gradient = Literal["local", "flipout"]
 
 INITIAL_STD: Final = 0.01
-"""Standard deviation of every weight before training: small, so that the noise does not hide the data at first."""
+"""Initial standard deviation of every weight: small, so that early training is not dominated by noise."""
 
 
 class Prior(NamedTuple):
-    """Prior of a weight: a Gaussian or, with a `narrow_share`, its mixture with a narrow one (Blundell et al., 2015).
-
-    Attributes
-    ----------
-    std : float
-        Standard deviation of the Gaussian.
-    narrow_std : float
-        Standard deviation of the narrow one, which pulls weights towards zero.
-    narrow_share : float
-        Weight of the narrow one in the mixture, at least 0 and below 1.
-    """
+    """Prior of a weight: (1 - narrow_share) N(0, std^2) + narrow_share N(0, narrow_std^2) (Blundell et al., 2015)."""
 
     std: float = 1.0
     narrow_std: float = 0.0025
     narrow_share: float = 0.0
 
     def divergence(self, mean: Tensor, std: Tensor) -> Tensor:
-        """KL divergence of independent Gaussians from this prior, summed; for a mixture estimated from one draw."""
+        """KL divergence of independent Gaussians from this prior, summed; for a mixture a one-sample estimate."""
         return mixture_kl(mean, std, self) if self.narrow_share else gaussian_kl(mean, std, self.std)
 
 
@@ -58,7 +46,7 @@ def gaussian_kl(mean: Tensor, std: Tensor, prior_std: float) -> Tensor:
 def mixture_kl(mean: Tensor, std: Tensor, prior: Prior) -> Tensor:
     """Unbiased estimate of KL(N(mean, std^2) || mixture), summed over all entries (Blundell et al., 2015, eq. 7).
 
-    The entropy is exact; the prior's log-density takes a draw of the weights.
+    The entropy is exact; the prior's log-density is evaluated at one sample of the weights.
     """
     entropy = std.log().sum() + mean.numel() * 0.5 * math.log(2 * math.pi * math.e)
     weight = mean + std * torch.randn_like(mean)
@@ -71,21 +59,10 @@ def mixture_kl(mean: Tensor, std: Tensor, prior: Prior) -> Tensor:
 
 
 class BayesianLinear(nn.Module):
-    """A linear layer whose weights and biases are independent Gaussians, with standard deviations softplus(rho).
+    """Linear layer whose weights and biases are independent Gaussians, with standard deviations softplus(rho).
 
-    In training every row has noise of its own, and so has every position of a sequence; at prediction every drawn
-    network has. Outside both, the weights are at their means.
-
-    Parameters
-    ----------
-    linear : nn.Linear
-        Gives the sizes, and the means to begin with.
-    prior : Prior
-        Of each weight and bias.
-    gradient : {"local", "flipout"}
-        How noise is drawn in training; see `BayesianRegressor`.
-    initial_std : float
-        Standard deviation of every weight before training.
+    The means are initialised from `linear`. In training, noise is independent between rows and positions; at
+    prediction each sampled network has its own weights; otherwise the weights are at their means.
     """
 
     def __init__(
@@ -95,16 +72,16 @@ class BayesianLinear(nn.Module):
         self.prior = prior
         self.gradient = gradient
         self.has_bias = linear.bias is not None
-        # The bias is a last column, for an input that is always one.
+        # The bias is the last column, for a constant input of one.
         parts = [linear.weight, linear.bias[:, None]] if self.has_bias else [linear.weight]
-        learnt = linear.weight.requires_grad
-        self.mean = nn.Parameter(torch.cat(parts, 1).detach(), requires_grad=learnt)
-        rho = torch.full_like(self.mean, math.log(math.expm1(initial_std)))
-        self.rho = nn.Parameter(rho.detach(), requires_grad=learnt)
+        mean = torch.cat(parts, 1).detach()
+        self.mean = nn.Parameter(mean, requires_grad=linear.weight.requires_grad)
+        rho = torch.full_like(mean, math.log(math.expm1(initial_std)))
+        self.rho = nn.Parameter(rho, requires_grad=linear.weight.requires_grad)
 
     @property
     def weight(self) -> Tensor:
-        """Means of the weights (outputs, inputs), for modules that read those of their parts."""
+        """Means of the weights (outputs, inputs), as nn.TransformerEncoderLayer reads them."""
         return self.mean[:, :-1] if self.has_bias else self.mean
 
     @property
@@ -114,45 +91,41 @@ class BayesianLinear(nn.Module):
 
     @property
     def std(self) -> Tensor:
-        """Standard deviations of the weights (outputs, inputs), with those of the biases as a last column."""
+        """Standard deviations (outputs, inputs) of the weights, with those of the biases as the last column."""
         return F.softplus(self.rho)
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs (..., outputs) at inputs `x` (..., inputs)."""
         x = F.pad(x, (0, 1), value=1.0) if self.has_bias else x
-        draws = current_draws()
+        draws = DRAWS.get()
         if draws is not None:
-            return self._drawn(x, draws)
+            return self._sampled(x, draws)
         center = F.linear(x, self.mean)
         if not self.training:
             return center
         return center + (self._local(x) if self.gradient == "local" else self._flipout(x))
 
-    def divergence(self) -> Tensor:
-        """KL divergence of the weights from their prior."""
-        return self.prior.divergence(self.mean, self.std)
-
     def _local(self, x: Tensor) -> Tensor:
-        """Noise of the outputs: Gaussian, because the weights are (Kingma et al., 2015)."""
-        # Squares overflow half precision.
+        """Gaussian noise of the outputs, by local reparametrisation (Kingma et al., 2015)."""
+        # Squares overflow in half precision.
         with torch.autocast(x.device.type, enabled=False):
             variance = F.linear(x.to(self.rho.dtype).square(), self.std.square())
-        # An input of zero leaves no noise, and there the root has no slope.
+        # The gradient of the root is infinite at zero, the variance for an input of zeros.
         return variance.clamp_min(1e-16).sqrt() * torch.randn_like(variance)
 
     def _flipout(self, x: Tensor) -> Tensor:
-        """Noise by one draw of the weights, uncorrelated between rows through random signs (Wen et al., 2018)."""
+        """Noise from one sample of the weights, decorrelated between rows by random signs (Wen et al., 2018)."""
         noise = F.linear(x * _signs(x), self.std * torch.randn_like(self.mean))
         return noise * _signs(noise)
 
-    def _drawn(self, x: Tensor, draws: Draws) -> Tensor:
-        # A layer that the encoder uses twice has the same weights both times.
+    def _sampled(self, x: Tensor, draws: Draws) -> Tensor:
+        # Kept: a layer that the encoder uses twice has the same weights both times.
         if self not in draws.kept:
             shape = self.mean.shape
             noise = [torch.randn(shape, generator=generator, device="cpu") for generator in draws.generators]
             draws.kept[self] = self.mean + self.std * torch.stack(noise).to(self.mean)
         draws.check(x)
-        # In float64: batched products of single precision round otherwise for a row in another place.
+        # In float64, as float32 rounding in batched products depends on the position of a row.
         weight = draws.kept[self].double()
         output = x.reshape(len(weight), -1, x.shape[-1]).double() @ weight.mT
         return output.reshape(*x.shape[:-1], weight.shape[1]).to(self.mean.dtype)
@@ -167,26 +140,15 @@ def _signs(like: Tensor) -> Tensor:
     return torch.empty_like(like).bernoulli_(0.5).mul_(2.0).sub_(1.0)
 
 
-class BayesianNetwork(RandomNetwork):
+class BayesianNetwork(StochasticNetwork):
     """A Gaussian network whose linear layers are Bayesian, by mean-field variational inference.
 
     Every nn.Linear of the encoder, and the last layer, becomes a `BayesianLinear` (Blundell et al., 2015); other
-    layers, such as convolutions, stay deterministic. The loss is the mean NLL of the training rows and the KL
-    divergence of all weights from their prior, divided by the number of target values that training sees: rows, times
-    positions of an image, times targets.
+    layers, such as convolutions, stay deterministic. The loss is the negative evidence lower bound per target value:
+    the mean NLL plus the KL divergence of all weights from their prior over the number of target values (rows, times
+    positions of an image, times targets).
 
-    Parameters
-    ----------
-    encoder, features, targets
-        See `Network`; the encoder is copied, and needs an nn.Linear at least.
-    prior : Prior
-        Of each weight and bias.
-    gradient : {"local", "flipout"}
-        How noise is drawn in training; see `BayesianRegressor`.
-    initial_std : float
-        Standard deviation of every weight before training.
-    n_samples : int
-        Networks that are averaged.
+    Arguments are described in `Network` and `BayesianRegressor`, but `prior` is a `Prior`. The encoder is copied.
     """
 
     linear: BayesianLinear  # type: ignore[assignment]
@@ -213,10 +175,10 @@ class BayesianNetwork(RandomNetwork):
             raise ValueError(f"initial_std must be positive and finite, got {initial_std}.")
 
         def bayesian(module: nn.Module) -> BayesianLinear | None:
-            # Not its subclasses: what surrounds them reads their weights, as nn.MultiheadAttention does.
+            # Not subclasses, whose weights other modules read, as nn.MultiheadAttention does.
             return BayesianLinear(module, prior, gradient, initial_std) if type(module) is nn.Linear else None
 
-        encoder = with_replaced(encoder, bayesian)
+        encoder = replace_modules(encoder, bayesian)
         if not any(isinstance(part, BayesianLinear) for part in encoder.modules()):
             raise ValueError(
                 "The encoder has no nn.Linear to be made Bayesian, and other layers stay deterministic. Use an encoder "
@@ -228,72 +190,72 @@ class BayesianNetwork(RandomNetwork):
 
     def row_moments(self, z: Tensor) -> Moments:
         """Moments (n, k) at features `z` (n, features)."""
-        # Under autocast the product is in half precision; the exponentials that follow need more.
+        # Under autocast the layer returns half precision, too little for exponentials.
         return split_moments(self.linear(z).to(self.linear.mean.dtype))
 
     def begin(self, train: Batches) -> None:
-        """Count the target values, of rows and positions that weigh something."""
+        """Count the target values with positive weight."""
         self.observations = 0
         for batch in train:
             _, y, weight = on_device(batch, torch.device("cpu"))
             self.observations += int((position_weights(weight, y) > 0).sum()) * self.targets
 
     def penalty(self) -> Tensor:
-        """KL divergence of all weights from their prior, for each target value."""
+        """KL divergence of all weights from their prior, per target value."""
         layers = (part for part in self.modules() if isinstance(part, BayesianLinear))
-        return torch.stack([layer.divergence() for layer in layers]).sum() / max(self.observations, 1)
+        divergences = [layer.prior.divergence(layer.mean, layer.std) for layer in layers]
+        return torch.stack(divergences).sum() / max(self.observations, 1)
 
 
-class BayesianRegressor(SampledRegressor):
-    """A Bayesian neural network by mean-field variational inference: every weight is a Gaussian.
+class BayesianRegressor(MixtureRegressor):
+    """Bayesian neural network by mean-field variational inference: the posterior of every weight is a Gaussian.
 
-    It serves encoders of linear layers; other layers stay deterministic.
+    Linear layers are Bayesian; other layers stay deterministic.
 
     Parameters
     ----------
     prior : {"gaussian", "mixture"}
-        Prior of every weight: a Gaussian, or Blundell's mixture of it with a narrow one.
+        Prior of every weight: a Gaussian, or its mixture with a narrow Gaussian (Blundell et al., 2015).
     prior_std : float
         Standard deviation of the Gaussian.
-    narrow_std : float
-        Standard deviation of the narrow one; for the mixture only.
-    narrow_share : float
-        Weight of the narrow one, between 0 and 1; for the mixture only.
+    narrow_std, narrow_share : float
+        Standard deviation of the narrow Gaussian, and its weight, between 0 and 1; for the mixture only.
     gradient : {"local", "flipout"}
-        How noise is drawn in training: "local" draws each layer's outputs (Kingma et al., 2015), with the least
-        variance; "flipout" draws weights, once for a batch, and random signs for each row (Wen et al., 2018).
+        Noise in training: "local" samples each layer's outputs (Kingma et al., 2015), with the least variance;
+        "flipout" samples weights once per batch and random signs per row (Wen et al., 2018).
     initial_std : float
-        Standard deviation of every weight before training, which early stopping may leave near it: smaller ones are
-        more accurate among the training data, larger ones less sure away from them.
+        Initial standard deviation of every weight, near which early stopping may leave it: small values are more
+        accurate near the training data, large ones less confident away from it.
     n_samples : int
-        Networks, and forward passes, for a prediction.
+        Number of sampled networks, and of forward passes, for a prediction.
     weight_decay : float
-        Of AdamW. None by default: it would be a second prior.
+        Weight decay of AdamW; 0 by default, as it would act as a second prior.
     **settings
-        See `DeepRegressor`. The usual learning rate is lower than elsewhere, because of the noise.
+        See `DeepRegressor`. The default learning rate is lower, because of the noise.
 
     Examples
     --------
     >>> from density_regression.baselines import BayesianRegressor
     >>> from density_regression.datasets import make_cubic
-    >>> X, y = make_cubic(n=200, random_state=0)
-    >>> means, stds = BayesianRegressor(n_samples=20, epochs=5, random_state=0).fit(X, y).predict_members(X)
-    >>> means.shape, stds.shape
-    ((20, 200), (20, 200))
+    >>> reg = BayesianRegressor(n_samples=20, epochs=5, random_state=0).fit(*make_cubic(n=200, random_state=0))
+    >>> means, stds = reg.predict_members([[0.0]])
+    >>> means.shape
+    (20, 1)
     """
 
+    network_class = BayesianNetwork
     about = About("MFVI-BNN", "Blundell et al., 2015; Wen et al., 2018", passes=50, needs_prior=True)
     usual_rate = 2e-3
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SampledRegressor._parameter_constraints,
+        **MixtureRegressor._parameter_constraints,
         "prior": [StrOptions({"gaussian", "mixture"})],
         "prior_std": [Interval(Real, 1e-6, 1e6, closed="both")],
         "narrow_std": [Interval(Real, 1e-6, 1e6, closed="both")],
         "narrow_share": [Interval(Real, 0, 1, closed="neither")],
         "gradient": [StrOptions({"local", "flipout"})],
         "initial_std": [Interval(Real, 1e-6, 100, closed="both")],
-        # A saved model may ask for any number.
+        # Bounded, as a saved model may ask for any number.
         "n_samples": [Interval(Integral, 1, 10_000, closed="both")],
     }
 
@@ -319,15 +281,6 @@ class BayesianRegressor(SampledRegressor):
         self.initial_std = initial_std
         self.n_samples = n_samples
 
-    def _network(self, encoder: nn.Module, features: int, targets: int) -> BayesianNetwork:
-        share = self.narrow_share if self.prior == "mixture" else 0.0
-        prior = Prior(self.prior_std, self.narrow_std, share)
-        return BayesianNetwork(
-            encoder,
-            features,
-            targets,
-            prior=prior,
-            gradient=self.gradient,
-            initial_std=self.initial_std,
-            n_samples=self.n_samples,
-        )
+    def _network(self, encoder: nn.Module, features: int, targets: int, **given: Any) -> Any:
+        prior = Prior(self.prior_std, self.narrow_std, self.narrow_share if self.prior == "mixture" else 0.0)
+        return super()._network(encoder, features, targets, prior=prior, **given)

@@ -1,6 +1,4 @@
-"""DUE: a sparse variational Gaussian process, on a spectrally normalised encoder."""
-
-from __future__ import annotations
+"""DUE: sparse variational Gaussian process on a spectrally normalised encoder."""
 
 import math
 from numbers import Integral
@@ -8,28 +6,28 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Unpack
 
 import torch
 from sklearn.cluster import KMeans
-from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
-from density_regression._extras import import_extra
-from density_regression.base import About, Settings
 from density_regression.baselines.gaussian import gaussian_nll
-from density_regression.baselines.spectral import SpectralBaseline, SpectralRegressor, mean_distance
-from density_regression.batches import Batches
-from density_regression.head import Moments
-from density_regression.network import Features
+from density_regression.baselines.spectral_normalisation import SpectralBaseline, SpectralRegressor, mean_distance
+from density_regression.estimators.settings import About, Settings
+from density_regression.io.extras import import_extra
+from density_regression.io.sklearn_private import Interval, StrOptions
+from density_regression.nn.heads import Moments
+from density_regression.nn.model import Features
+from density_regression.training.batches import Batches
 
 __all__ = ["DUENetwork", "DUERegressor", "Posterior", "SparseGP"]
 
-MOST_POINTS: Final = 2**10
-"""Most inducing points: a saved model may ask for any number, and their covariance has its square."""
+MAX_INDUCING_POINTS: Final = 2**10
+"""Largest number of inducing points, as a saved model may ask for any; memory grows with its square."""
 
 JITTER: Final = 1e-6
-"""Added to the variance at inducing points, which may coincide."""
+"""Added to the prior variance at inducing points, two of which may coincide."""
 
 
 class Posterior(NamedTuple):
-    """What prediction needs of q(u): with k = k(z, Z), the mean is c + k a and the variance k(z, z) - k B k^T."""
+    """q(u) as prediction needs it: with k = k(z, Z), the mean is c + k a and the variance k(z, z) - k B k^T."""
 
     a: Tensor
     B: Tensor
@@ -38,20 +36,9 @@ class Posterior(NamedTuple):
 class SparseGP(nn.Module):
     """Independent sparse variational Gaussian processes, one for each target (Hensman et al., 2015).
 
-    gpytorch's modules hold and constrain all parameters, in float64. What training and prediction ask of them is
-    worked out here in closed form, several times faster than through lazy covariances, and row by row: gpytorch
-    centres its distances at the mean of the batch.
-
-    Parameters
-    ----------
-    features : int
-        Width of z.
-    targets : int
-        Number k of targets; all have the same inducing points.
-    n_inducing : int
-        Number M of inducing points Z.
-    kernel : {"rbf", "matern"}
-        RBF, or Matern with smoothness 5/2.
+    All targets share M = `n_inducing` inducing points Z. Modules of gpytorch hold and constrain the parameters, in
+    float64. Moments and KL divergence are computed here in closed form: several times faster than gpytorch's lazy
+    covariances, and independent of the rest of the batch, at whose mean gpytorch centres its distances.
     """
 
     def __init__(
@@ -59,8 +46,8 @@ class SparseGP(nn.Module):
     ) -> None:
         super().__init__()
         gpytorch = _gpytorch()
-        if not 1 <= n_inducing <= MOST_POINTS:
-            raise ValueError(f"n_inducing must lie between 1 and {MOST_POINTS}, got {n_inducing}.")
+        if not 1 <= n_inducing <= MAX_INDUCING_POINTS:
+            raise ValueError(f"n_inducing must lie between 1 and {MAX_INDUCING_POINTS}, got {n_inducing}.")
         kernels = {"rbf": gpytorch.kernels.RBFKernel, "matern": gpytorch.kernels.MaternKernel}
         if kernel not in kernels:
             raise ValueError(f'kernel must be "rbf" or "matern", got {kernel!r}.')
@@ -75,12 +62,12 @@ class SparseGP(nn.Module):
         self.variational_strategy = gpytorch.variational.VariationalStrategy(
             self, torch.randn(n_inducing, features), distribution, jitter_val=JITTER
         )
-        # gpytorch would start q(u) anew when it is first called.
+        # gpytorch would otherwise reset q(u) when it is first called.
         self.variational_strategy.variational_params_initialized.fill_(1)
         self.double()
 
     def forward(self, z: Tensor) -> Any:
-        """The prior at `z` (n, features), as gpytorch asks for it."""
+        """The prior at `z` (n, features), which gpytorch requires."""
         return _gpytorch().distributions.MultivariateNormal(self.mean_module(z), self.covar_module(z))
 
     @property
@@ -102,17 +89,22 @@ class SparseGP(nn.Module):
         return noise.squeeze(-1)
 
     def covariance(self, z: Tensor) -> Tensor:
-        """Prior covariance k(z, Z) (k, n, M) of `z` (n, features), in float64, and the inducing points."""
+        """Prior covariance k(z, Z) (k, n, M) of `z` (n, features) and the inducing points, in float64."""
         z, points = z.double(), self.points
         squared = z.square().sum(1)[:, None] + points.square().sum(1) - 2.0 * z @ points.T
-        # Rounding may leave less than nothing, and a root has no slope at nothing.
+        # Rounding may make it negative, and the gradient of a root is infinite at zero.
         squared = squared.clamp_min(1e-15) / self.covar_module.base_kernel.lengthscale.square()
-        return self.scale[:, None, None] * _correlation(squared, self.kernel)
+        if self.kernel == "rbf":
+            correlation = torch.exp(-0.5 * squared)
+        else:
+            distance = (5.0 * squared).sqrt()
+            correlation = (1.0 + distance + distance.square() / 3.0) * torch.exp(-distance)
+        return self.scale[:, None, None] * correlation
 
     def posterior(self) -> Posterior:
-        r"""q(u) as prediction needs it, from the whitened mean m and root R of the covariance.
+        r""":math:`a = L^{-\top} m` and :math:`B = L^{-\top} (I - R R^\top) L^{-1}` with :math:`L L^\top = k(Z, Z)`.
 
-        With :math:`L L^\top = k(Z, Z)`: :math:`a = L^{-\top} m` and :math:`B = L^{-\top} (I - R R^\top) L^{-1}`.
+        Here m is the whitened mean of q(u), and R the root of its covariance.
         """
         mean, root = self._whitened()
         inverse = self._inverse_root()
@@ -133,8 +125,8 @@ class SparseGP(nn.Module):
         return 0.5 * (mean.square().sum() + root.square().sum() - mean.numel() - log_determinant)
 
     @torch.no_grad()
-    def start(self, z: Tensor) -> None:
-        """Begin with inducing points at the k-means of `z` (n, features) and their mean distance as length scale."""
+    def initialise(self, z: Tensor) -> None:
+        """Set inducing points to the k-means of `z` (n, features), and the length scale to their mean distance."""
         distinct = z.double().unique(dim=0)
         count = len(self.points)
         if len(distinct) > count:
@@ -149,11 +141,11 @@ class SparseGP(nn.Module):
 
     @torch.no_grad()
     def condition(self, z: Tensor, y: Tensor, weight: Tensor) -> None:
-        r"""Take the q(u) that is best for rows `z` (n, features), `y` (n, k) and `weight` (n,) (Titsias, 2009).
+        r"""Set q(u) to its optimum for rows `z` (n, features), `y` (n, k) and `weight` (n,) (Titsias, 2009).
 
-        Whitened, with :math:`A = L^{-1} k(Z, z)` and diagonal W: of covariance :math:`S = (I + A W A^\top / s^2)^{-1}`
-        and mean :math:`S A W (y - c) / s^2` for noise :math:`s^2`. From a q(u) that knows nothing, training may rest
-        where all is noise.
+        Whitened, with :math:`A = L^{-1} k(Z, z)`, diagonal W and noise :math:`s^2`, its covariance is
+        :math:`S = (I + A W A^\top / s^2)^{-1}` and its mean :math:`S A W (y - c) / s^2`. Training from the prior
+        may get stuck where everything is explained as noise.
         """
         q: Any = self.variational_strategy._variational_distribution
         whitened = self._inverse_root() @ self.covariance(z).mT
@@ -165,45 +157,28 @@ class SparseGP(nn.Module):
         q.chol_variational_covar.copy_(torch.linalg.cholesky(covariance))
 
     def _whitened(self) -> tuple[Tensor, Tensor]:
-        """Mean (k, M) of q(u) and root (k, M, M) of its covariance, where the prior is standard normal."""
+        """Mean (k, M) of the whitened q(u), whose prior is standard normal, and root (k, M, M) of its covariance."""
         q: Any = self.variational_strategy._variational_distribution
         return q.variational_mean, q.chol_variational_covar.tril()
 
     def _inverse_root(self) -> Tensor:
-        """L^-1 (k, M, M) for the Cholesky root L of the prior covariance of u."""
+        """Inverse (k, M, M) of the Cholesky root L of the prior covariance of u."""
         identity = torch.eye(len(self.points), dtype=self.points.dtype, device=self.points.device)
         root, failed = torch.linalg.cholesky_ex(self.covariance(self.points) + JITTER * identity)
-        # A loss that is not a number tells the training that it has diverged; an error would say something else.
+        # NaN makes the training loop report divergence, with its own error message.
         root = root.masked_fill(failed[:, None, None] != 0, math.nan)
         inverse: Tensor = torch.linalg.solve_triangular(root, identity.expand_as(root), upper=False)
         return inverse
 
 
-def _correlation(squared: Tensor, kernel: str) -> Tensor:
-    if kernel == "rbf":
-        return torch.exp(-0.5 * squared)
-    distance = (5.0 * squared).sqrt()
-    return (1.0 + distance + distance.square() / 3.0) * torch.exp(-distance)
-
-
 class DUENetwork(SpectralBaseline):
-    """Deterministic uncertainty estimation (van Amersfoort et al., 2022): deep kernel learning that keeps distances.
+    """Deterministic uncertainty estimation (van Amersfoort et al., 2022): deep kernel learning, spectrally normalised.
 
     Encoder and Gaussian process are learnt together by the evidence lower bound: the expected log-likelihood of the
-    training rows, less the KL divergence of q(u) from its prior, KL / N for N rows. Early stopping looks at the
-    likelihood of the held-out rows under the prediction.
+    training rows minus KL / N for N rows, where KL is the divergence of q(u) from its prior. Early stopping uses the
+    predictive likelihood of the held-out rows.
 
-    Several targets share the encoder and the inducing points, and are independent given these. Where the encoder
-    returns positions (images, sequences), each is a row of its own; the paper has no such use.
-
-    Parameters
-    ----------
-    encoder, features, targets
-        See `Network`.
-    n_inducing, kernel
-        See `SparseGP`.
-    spectral_bound : float
-        See `SpectralBaseline`.
+    Arguments are described in `Network` and `DUERegressor`.
     """
 
     a: Tensor
@@ -223,12 +198,12 @@ class DUENetwork(SpectralBaseline):
     ) -> None:
         super().__init__(encoder, features, targets, spectral_bound=spectral_bound)
         self.gp = SparseGP(features, targets, n_inducing, kernel)
-        # Nothing is known until `finish`, and what is predicted is the prior.
+        # Zeros predict the prior until `finish`.
         self.register_buffer("a", torch.zeros(targets, n_inducing, dtype=torch.float64))
         self.register_buffer("B", torch.zeros(targets, n_inducing, n_inducing, dtype=torch.float64))
 
     def row_moments(self, z: Tensor) -> Moments:
-        """Moments (n, k) of the predictive, noise included, at features `z` (n, features)."""
+        """Moments (n, k) of the predictive distribution, noise included, at features `z` (n, features)."""
         return self._noisy(*self.gp.moments(z, Posterior(self.a, self.B)))
 
     def row_variance(self, z: Tensor) -> Tensor:
@@ -236,7 +211,7 @@ class DUENetwork(SpectralBaseline):
         return self.gp.moments(z, Posterior(self.a, self.B))[1]
 
     def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
-        """Minus the expected log-likelihood (n,) while training, that of the prediction out of it; over targets."""
+        """Minus the expected log-likelihood (n,), or in eval mode the predictive one, averaged over targets."""
         mean, variance = self.gp.moments(z, self.gp.posterior())
         if not self.training:
             return gaussian_nll(self._noisy(mean, variance), y).to(y.dtype)
@@ -245,23 +220,22 @@ class DUENetwork(SpectralBaseline):
         return losses.mean(1).to(y.dtype)
 
     def penalty(self) -> Tensor | float:
-        """KL divergence for one training row and one target; the held-out loss is without."""
+        """KL divergence per training row and target; 0 in eval mode."""
         return self.gp.kl() / (self.total_weight * self.targets) if self.training else 0.0
 
-    def start(self, rows: Features) -> None:
-        """Begin with the k-means and distances of the features, and with what they say of their targets."""
+    def initialise(self, rows: Features) -> None:
+        """Initialise inducing points and kernel from the features, and q(u) from their targets."""
         z, y, weight = rows
-        self.gp.start(z)
-        # As many rows as there are in all: what is seen of them stands for the rest.
+        self.gp.initialise(z)
+        # Scaled to the weight of all training rows, of which these are a sample.
         self.gp.condition(z, y, weight * (self.total_weight / weight.sum()))
 
     @torch.no_grad()
     def finish(self, train: Batches, held_out: Batches) -> None:
-        """Leave plain weights within their bound, and work out what prediction needs of q(u)."""
+        """Remove the normalisation, and compute `a` and `B` for prediction."""
         super().finish(train, held_out)
-        a, B = self.gp.posterior()
-        self.a.copy_(a)
-        self.B.copy_(B)
+        for buffer, value in zip((self.a, self.B), self.gp.posterior(), strict=True):
+            buffer.copy_(value)
 
     def _noisy(self, mean: Tensor, variance: Tensor) -> Moments:
         return Moments(mean, 0.5 * (variance + self.gp.noise).log())
@@ -270,8 +244,8 @@ class DUENetwork(SpectralBaseline):
 class DUERegressor(SpectralRegressor):
     """DUE (van Amersfoort et al., 2022): sparse Gaussian process on a spectrally normalised residual network.
 
-    Needs gpytorch: ``pip install density-regression[gp]``. Several targets work; they share the encoder and the
-    inducing points.
+    Needs gpytorch: ``pip install density-regression[gp]``. Several targets share the encoder and the inducing points,
+    and are independent given these.
 
     Parameters
     ----------
@@ -282,34 +256,33 @@ class DUERegressor(SpectralRegressor):
     spectral_bound : float
         Largest singular value of each layer's weight matrix (of a convolution: of its reshaped kernel). The paper's
         0.95 keeps residual blocks from folding.
-    hidden : sequence of int
-        Widths of the residual network. One more than elsewhere, since the first of its layers is linear.
-    epochs, patience : int
-        Fewer than elsewhere: a step takes about three times as long as the Gaussian network's.
+    hidden, epochs, patience
+        See `DeepRegressor`. One more layer, as the first of a `ResidualMLP` is linear; fewer epochs, as each takes
+        about three times as long as the Gaussian network's.
     weight_decay : float
-        Of AdamW, for everything that is learnt, inducing points and variances too. None by default: the bound and
-        the prior are in its place.
+        Weight decay of AdamW, also of inducing points and variances; 0 by default, as the bound and the prior
+        regularise instead.
     **settings
-        See `DeepRegressor`; with `encoder=None` the network is a `ResidualMLP`. The usual learning rate is lower than
-        elsewhere, so that the inducing points can follow the features.
+        See `DeepRegressor`; with `encoder=None` the network is a `ResidualMLP`. The default learning rate is lower, so
+        that the inducing points can follow the features.
 
     Examples
     --------
     >>> from density_regression.baselines import DUERegressor
     >>> from density_regression.datasets import make_cubic
-    >>> X, y = make_cubic(n=200, random_state=0)
-    >>> reg = DUERegressor(epochs=5, random_state=0).fit(X, y)
+    >>> reg = DUERegressor(epochs=5, random_state=0).fit(*make_cubic(n=200, random_state=0))
     >>> near, far = reg.score_samples([[0.0], [40.0]])
     >>> bool(near > far)
     True
     """
 
+    network_class = DUENetwork
     about = About("DUE", "van Amersfoort et al., 2022", needs_prior=True)
     usual_rate = 3e-3
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SpectralRegressor._parameter_constraints,
-        "n_inducing": [Interval(Integral, 1, MOST_POINTS, closed="both")],
+        "n_inducing": [Interval(Integral, 1, MAX_INDUCING_POINTS, closed="both")],
         "kernel": [StrOptions({"rbf", "matern"})],
     }
 
@@ -337,21 +310,11 @@ class DUERegressor(SpectralRegressor):
         self.kernel = kernel
 
     def _size(self, columns: int, targets: int) -> int:
-        # gpytorch looks at its numbers while it is built, and what has no memory has none.
+        # Only the encoder is built on the meta device: gpytorch reads values while it is built.
         with torch.device("meta"):
             encoder = self._encoder(columns)
         weights = sum(parameter.numel() for parameter in encoder.parameters())
         return weights + self.n_inducing * (self.hidden[-1] + 2 * targets * self.n_inducing)
-
-    def _network(self, encoder: nn.Module, features: int, targets: int) -> DUENetwork:
-        return DUENetwork(
-            encoder,
-            features,
-            targets,
-            n_inducing=self.n_inducing,
-            kernel=self.kernel,
-            spectral_bound=self.spectral_bound,
-        )
 
 
 def _gpytorch() -> Any:

@@ -1,44 +1,40 @@
-"""Deep Ensembles: several Gaussian networks, trained at once as one batched computation."""
-
-from __future__ import annotations
+"""Deep Ensembles: several Gaussian networks, trained as one batched computation."""
 
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
-from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from density_regression._numeric import tame
-from density_regression._progress import StepProgress
-from density_regression.base import About, Settings
-from density_regression.baselines.base import Objective, mean_history
+from density_regression.baselines.base import Objective, mean_losses
 from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll, split_moments
-from density_regression.baselines.sampled import Sampled, SampledRegressor
-from density_regression.batches import Batches, TensorBatches
-from density_regression.callbacks import Monitor
-from density_regression.encoders import feature_width
-from density_regression.head import Moments
-from density_regression.loop import TrainingOptions, optimise, optimise_each
-from density_regression.network import weighted_mean
-from density_regression.stacked import Stacked, StackedLoss, can_train, stack
-from density_regression.tables import Table
+from density_regression.baselines.mixture import MixtureBaseline, MixtureRegressor
+from density_regression.estimators.settings import About, Settings
+from density_regression.io.sklearn_private import Interval
+from density_regression.nn.encoders import feature_width
+from density_regression.nn.heads import Moments
+from density_regression.nn.runtime import TrainingOptions
+from density_regression.tabular.table import TrainingRows
+from density_regression.training.batches import Batches, TensorBatches
+from density_regression.training.loop import Losses, optimise
+from density_regression.training.progress import Monitor
+from density_regression.training.vectorised import Stacked, StackedNetworkLoss, can_train
 
 __all__ = ["DeepEnsembleRegressor", "EnsembleNetwork"]
 
 
-class EnsembleNetwork(Sampled):
+class EnsembleNetwork(MixtureBaseline):
     """An equal mixture of Gaussian networks (Lakshminarayanan et al., 2017; `eq:sampling-based`).
 
-    The members are trained together: linear layers as batched products, most other encoders through `torch.vmap`, and
-    those that allow neither (running statistics, say) one after another, as are all where inputs are moved
-    (`TrainingOptions.smoothness`). Each member ends as it would alone.
+    The members are trained together: linear layers as batched products, most other encoders by `torch.vmap`. They are
+    trained one by one where neither is possible (batch norm, say) or `TrainingOptions.smoothness` is positive. Each
+    member ends as it would alone.
 
     Parameters
     ----------
     members : sequence of GaussianNetwork
-        Of one shape, with weights drawn apart; none that is trained may belong to two of them.
+        Networks of one shape, initialised independently, that share no trainable weights.
     """
 
     def __init__(self, members: Sequence[GaussianNetwork]) -> None:
@@ -46,7 +42,7 @@ class EnsembleNetwork(Sampled):
             raise ValueError("members must hold at least one network.")
         others = sorted({type(member).__name__ for member in members if type(member) is not GaussianNetwork})
         if others:
-            # Members train by their encoders and last layers alone: what else another class does would be lost.
+            # Stacked members are an encoder and a last layer: what a subclass adds would be ignored.
             raise ValueError(f"members must be of the class GaussianNetwork itself, got {', '.join(others)}.")
         learnt = [weight for member in members for weight in member.parameters() if weight.requires_grad]
         if len(set(learnt)) < len(learnt):
@@ -56,7 +52,7 @@ class EnsembleNetwork(Sampled):
 
     @property
     def networks(self) -> list[GaussianNetwork]:
-        """The members, as what they are."""
+        """The members, typed."""
         return [member for member in self.members if isinstance(member, GaussianNetwork)]
 
     def mixture(self) -> list[GaussianNetwork]:
@@ -69,7 +65,7 @@ class EnsembleNetwork(Sampled):
         return Moments(torch.stack(means), torch.stack(log_stds))
 
     def scale_targets(self, center: Tensor | None, scale: Tensor | None) -> None:
-        """Set mean and standard deviation (k,) of the targets, of the members too: each answers in their units."""
+        """Set mean and standard deviation (k,) of the targets, for each member too."""
         super().scale_targets(center, scale)
         for member in self.networks:
             member.scale_targets(center, scale)
@@ -79,96 +75,67 @@ class EnsembleNetwork(Sampled):
         return torch.stack([member.loss(x, y, weight) for member in self.networks]).mean()
 
     def fit(
-        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
-    ) -> list[float]:
-        """Train the members together, or one by one where that cannot be; returns the mean of their losses."""
-        # Inputs of a batch for all would be moved to where the members' losses rise in sum, not each one's own.
-        together = self.stacked([self]) if options.smoothness == 0 else None
-        if together is None or not self._can_train(together, train, held_out) or options.epochs == 0:
+        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: Monitor | None
+    ) -> Losses:
+        """Train the members together, or one by one if they cannot be stacked; returns the mean of their losses."""
+        # In a shared batch, smoothness would move inputs by the gradient of the summed loss, not of each member's.
+        together = self.stacked_loss([self]) if options.smoothness == 0 else None
+        if together is not None:
+            # Held-out rows first: they are seldom shuffled, so that a failure draws no random numbers.
+            given = [part for part in (held_out, train) if part is not None]
+            if not all(can_train(together, part) for part in given):
+                together = None
+            for part in given:
+                if isinstance(part, TensorBatches):
+                    part.rewind()
+        if together is None or options.epochs == 0:
             return self._fit_one_by_one(train, held_out, options, progress)
-        histories = optimise_each(together, train, held_out, options, progress, name="members")
+        histories = optimise(together, train, held_out, options, progress, name="members")
         together.unstack()
-        return mean_history(histories)
+        return mean_losses(histories)
 
     @property
-    def parts(self) -> int:
-        """Each member is trained as if it were alone."""
+    def n_losses(self) -> int:
+        """Number of members."""
         return len(self.members)
 
     @classmethod
-    def stacked(cls, models: Sequence[Self]) -> _Together | None:
-        """The members of all `models` as one computation; None if their encoders cannot be, or losses differ."""
+    def stacked_loss(cls, models: Sequence[Self]) -> StackedNetworkLoss | None:
+        """Losses of the members of all `models`; None if they cannot be stacked, or if their `beta` differ."""
         members = [member for model in models for member in model.networks]
         if len({member.beta for member in members}) > 1:
             return None
-        encoder, linear = stack([member.encoder for member in members]), stack([member.linear for member in members])
-        return None if encoder is None or linear is None else _Together(members, encoder, linear)
-
-    @staticmethod
-    def _can_train(together: _Together, *batches: Batches | None) -> bool:
-        given = [part for part in batches if part is not None]
-        # Held-out rows first, which are seldom shuffled: what is drawn for a trial is drawn in vain.
-        fits = all(can_train(together, part) for part in reversed(given))
-        for part in given:
-            if isinstance(part, TensorBatches):
-                part.rewind()
-        return fits
+        networks = [(member.encoder, member.linear) for member in members]
+        return StackedNetworkLoss.of(networks, lambda linear: _StackedGaussianLosses(linear, members[0].beta))
 
     def _fit_one_by_one(
-        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: StepProgress
-    ) -> list[float]:
-        histories = []
+        self, train: Batches, held_out: Batches | None, options: TrainingOptions, progress: Monitor | None
+    ) -> Losses:
+        histories: list[Losses] = []
         for i, member in enumerate(self.networks):
             own = train.alone(i) if isinstance(train, TensorBatches) else train
             name = f"member {i + 1}/{len(self.members)}"
-            if isinstance(progress, Monitor):
+            if progress is not None:
                 progress.name = f"member {i + 1}"
-            histories.append(optimise(Objective(member), own, held_out, options, progress, name=name))
-        return mean_history(histories)
+            histories += optimise(Objective(member), own, held_out, options, progress, name=name)
+        return mean_losses(histories)
 
 
-class _Together(StackedLoss):
-    """The members' losses (M,) as one computation."""
+class _StackedGaussianLosses(nn.Module):
+    """Losses (M, n) of M members, from their stacked linear layer."""
 
-    def __init__(self, members: list[GaussianNetwork], encoder: Stacked, linear: Stacked) -> None:
+    def __init__(self, linear: Stacked, beta: float) -> None:
         super().__init__()
-        # Not parts of this module: they get its weights at the end.
-        self._members = tuple(members)
-        self.size = len(members)
-        self.targets = members[0].targets
-        self.beta = members[0].beta
-        self.encoder = encoder
         self.linear = linear
+        self.beta = beta
 
-    def unstack(self) -> None:
-        """Give the members what was learnt."""
-        for i, member in enumerate(self._members):
-            member.encoder.load_state_dict(self.encoder.member_state(i))
-            member.linear.load_state_dict(self.linear.member_state(i))
-
-    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """Mean loss of each member, (M,).
-
-        A batch is for all members, with weight (n,), or holds one for each, with weight (M, n).
-        """
-        if weight.ndim == 1:
-            x, y, weight = (part.expand(self.size, *part.shape) for part in (x, y, weight))
-        z = tame(self.encoder(x))
-        expected = (*z.shape[:2], self.targets, *z.shape[3:])
-        if y.shape != expected:
-            raise ValueError(f"Targets have shape {tuple(y.shape[1:])}, the model predicts {expected[1:]}.")
-        output = self.linear(_rows(z)).to(self.linear.weight.dtype)
-        losses = gaussian_nll(split_moments(output), _rows(y), self.beta if self.training else 0.0)
-        return weighted_mean(losses, weight.repeat_interleave(z.shape[3:].numel(), dim=1) if z.ndim > 3 else weight)
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        output = self.linear(z).to(self.linear.weight.dtype)
+        return gaussian_nll(split_moments(output), y, self.beta if self.training else 0.0)
 
 
-def _rows(values: Tensor) -> Tensor:
-    """From (M, batch, d, ...) to (M, n, d): one row for every position."""
-    return values if values.ndim == 3 else values.movedim(2, -1).flatten(1, -2)
-
-
-class DeepEnsembleRegressor(SampledRegressor):
-    """Several Gaussian networks that differ in their first weights and the order of rows; their mixture's moments.
+class DeepEnsembleRegressor(MixtureRegressor):
+    """Deep ensemble: Gaussian networks with different initial weights and orders of rows, and their equal mixture.
 
     The first member is the network that `GaussianRegressor` with the same `random_state` fits.
 
@@ -176,30 +143,29 @@ class DeepEnsembleRegressor(SampledRegressor):
     ----------
     n_members : int
         Number of networks.
-    beta : float
-        Exponent of beta-NLL (Seitzer et al., 2022), between 0 and 1; 0 is maximum likelihood.
-    weight_decay : float
-        Of AdamW; less than for `DensityRegressor`, as it makes networks agree, and so too sure, away from the data.
+    beta, weight_decay : float
+        See `GaussianRegressor`.
     **settings
-        See `DeepRegressor`. An own encoder given as a module is copied for each member, and all copies but the first
-        draw their weights anew, layer by layer, where a layer can and no part of it is frozen; give a function to draw
-        them yourself.
+        See `DeepRegressor`. An `encoder` given as a module is copied for each member; all copies but the first are
+        initialised anew by the `reset_parameters` of their layers, except layers with frozen weights. Give a function
+        to initialise them yourself.
 
     Examples
     --------
     >>> from density_regression.baselines import DeepEnsembleRegressor
     >>> from density_regression.datasets import make_cubic
-    >>> X, y = make_cubic(n=200, random_state=0)
-    >>> means, stds = DeepEnsembleRegressor(n_members=3, epochs=5, random_state=0).fit(X, y).predict_members(X)
+    >>> reg = DeepEnsembleRegressor(n_members=3, epochs=5, random_state=0).fit(*make_cubic(n=200, random_state=0))
+    >>> means, stds = reg.predict_members([[0.0]])
     >>> means.shape
-    (3, 200)
+    (3, 1)
     """
 
+    network_class = GaussianNetwork
     about = About("Deep Ensembles", "Lakshminarayanan et al., 2017", passes=5)
     model_: EnsembleNetwork
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SampledRegressor._parameter_constraints,
+        **MixtureRegressor._parameter_constraints,
         "n_members": [Interval(Integral, 1, 1000, closed="both")],
         "beta": [Interval(Real, 0, 1, closed="both")],
     }
@@ -211,30 +177,27 @@ class DeepEnsembleRegressor(SampledRegressor):
         self.n_members = n_members
         self.beta = beta
 
-    def _build(self, encoder: nn.Module, table: Table) -> EnsembleNetwork:
-        # What is drawn comes from the seed that `fit` set, and for each further member from the next one.
+    def _build(self, encoder: nn.Module, table: TrainingRows) -> EnsembleNetwork:
+        # The first member uses the seed that `fit` set, each further member the next seed.
         seed = torch.initial_seed()
         members = [self._network(encoder, feature_width(encoder, table.x[:2]), table.y.shape[1])]
         for i in range(1, self.n_members):
             torch.manual_seed((seed + i) % 2**63)
             another = self._encoder(table.x.shape[1])
-            # Asked of each: a lazy layer has no weights before its first input.
+            # Before initialising: lazy layers have no weights until their first input.
             features = feature_width(another, table.x[:2])
             if isinstance(self.encoder, nn.Module):
-                another.apply(_draw_anew)
+                another.apply(_reset_parameters)
             members.append(self._network(another, features, table.y.shape[1]))
         return EnsembleNetwork(members)
-
-    def _network(self, encoder: nn.Module, features: int, targets: int) -> GaussianNetwork:
-        return GaussianNetwork(encoder, features, targets, beta=self.beta)
 
     def _shuffles(self, seed: int) -> list[torch.Generator]:
         return [torch.Generator().manual_seed(seed + i) for i in range(self.n_members)]
 
 
-def _draw_anew(module: nn.Module) -> None:
+def _reset_parameters(module: nn.Module) -> None:
     reset = getattr(module, "reset_parameters", None)
     own = list(module.parameters(recurse=False))
-    # What is frozen was learnt elsewhere, and a layer draws all of its weights or none.
+    # Frozen weights were learnt elsewhere, and a layer resets all of its weights or none.
     if callable(reset) and own and all(parameter.requires_grad for parameter in own):
         reset()

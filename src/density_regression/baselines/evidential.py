@@ -1,40 +1,33 @@
-"""Deep evidential regression: a network that predicts a belief about a Normal, not only a Normal."""
-
-from __future__ import annotations
+"""Deep evidential regression: a network that predicts a Normal-inverse-gamma distribution."""
 
 import math
 from numbers import Real
 from typing import Any, ClassVar, Final, Unpack
 
 import torch
-from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression.base import About, Settings
-from density_regression.baselines.student import NormalInverseGamma, StudentBaseline, StudentRegressor
+from density_regression.baselines.normal_inverse_gamma import NormalInverseGamma, StudentTBaseline, StudentTRegressor
+from density_regression.estimators.settings import About, Settings
+from density_regression.io.sklearn_private import Interval
 
 __all__ = ["EvidentialNetwork", "EvidentialRegressor"]
 
-FLOOR: Final = 1e-6
-"""Least nu and beta: softplus of a strange feature rounds to zero."""
+MIN_NU_AND_BETA: Final = 1e-6
+"""Softplus of a large negative number rounds to zero, and both must be positive."""
 
-EXCESS: Final = 1e-2
-"""Least alpha - 1: at alpha = 1 the variance of Student's t is infinite."""
+MIN_ALPHA_MINUS_ONE: Final = 1e-2
+"""At alpha = 1 the variance of Student's t is infinite."""
 
 
-class EvidentialNetwork(StudentBaseline):
-    r"""Normal-inverse-gamma with parameters linear in the features and through a softplus (Amini et al., 2020).
+class EvidentialNetwork(StudentTBaseline):
+    r"""Normal-inverse-gamma, its parameters linear in the features and passed through softplus (Amini et al., 2020).
 
-    The loss is the negative log-likelihood of the predictive Student's t and, while training only, a penalty on
-    evidence where the prediction is wrong, :math:`\lambda\, |y - \gamma|\, (2 \nu + \alpha)`.
+    The loss is the negative log-likelihood of the predictive Student's t and, in train mode only, a penalty on
+    evidence for wrong predictions, :math:`\lambda\, |y - \gamma|\, (2 \nu + \alpha)`.
 
-    Parameters
-    ----------
-    encoder, features, targets
-        See `Network`.
-    regularisation : float
-        The lambda above, not negative.
+    Arguments are described in `Network` and `EvidentialRegressor`.
     """
 
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, regularisation: float = 0.01) -> None:
@@ -44,20 +37,22 @@ class EvidentialNetwork(StudentBaseline):
         self.regularisation = regularisation
         self.linear = nn.Linear(features, 4 * targets)
         with torch.no_grad():
-            # Begin at nu = 1, alpha = 2 and beta = 1/2 for every row: unit variance, that of the standardised target.
+            # Start at nu = 1, alpha = 2 and beta = 1/2 for every row: the unit variance of the scaled target.
             self.linear.weight[targets:].zero_()
             start = [math.log(math.expm1(value)) for value in (1.0, 1.0, 0.5) for _ in range(targets)]
             self.linear.bias[targets:] = torch.tensor(start)
 
     def row_belief(self, z: Tensor) -> NormalInverseGamma:
         """The belief (gamma, nu, alpha, beta), each (n, k), at features `z` (n, features)."""
-        # Under autocast the product is in half precision; the logarithms that follow need more.
+        # Under autocast the layer returns half precision, too little for logarithms.
         mean, *raw = self.linear(z).to(self.linear.weight.dtype).chunk(4, dim=-1)
         nu, excess, beta = (F.softplus(part) for part in raw)
-        return NormalInverseGamma(mean, nu + FLOOR, 1.0 + excess + EXCESS, beta + FLOOR)
+        return NormalInverseGamma(
+            mean, nu + MIN_NU_AND_BETA, 1.0 + excess + MIN_ALPHA_MINUS_ONE, beta + MIN_NU_AND_BETA
+        )
 
     def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
-        """Negative log-likelihood (n,), averaged over targets, and the penalty while training."""
+        """Negative log-likelihood (n,), averaged over targets, with the penalty in train mode."""
         belief = self.row_belief(z)
         losses = belief.nll(y)
         if self.training:
@@ -65,15 +60,15 @@ class EvidentialNetwork(StudentBaseline):
         return losses.mean(1)
 
 
-class EvidentialRegressor(StudentRegressor):
+class EvidentialRegressor(StudentTRegressor):
     """Deep evidential regression: mean, noise and the evidence for both from one network.
 
-    The evidence is learnt on training rows alone, and nothing makes it fall away from them.
+    The evidence is learnt on training rows only; nothing makes it decrease away from them.
 
     Parameters
     ----------
     regularisation : float
-        Weight of the penalty on evidence for wrong predictions, the paper's lambda, not negative.
+        Weight of the penalty on evidence for wrong predictions (lambda in Amini et al., 2020), not negative.
     **settings
         See `DeepRegressor`.
 
@@ -81,23 +76,20 @@ class EvidentialRegressor(StudentRegressor):
     --------
     >>> from density_regression.baselines import EvidentialRegressor
     >>> from density_regression.datasets import make_cubic
-    >>> X, y = make_cubic(n=200, random_state=0)
-    >>> reg = EvidentialRegressor(epochs=5, random_state=0).fit(X, y)
-    >>> aleatoric, epistemic = reg.decompose(X)
-    >>> reg.own_dist(X).df.shape
-    torch.Size([200])
+    >>> reg = EvidentialRegressor(epochs=5, random_state=0).fit(*make_cubic(n=200, random_state=0))
+    >>> aleatoric, epistemic = reg.decompose([[0.0]])
+    >>> reg.own_dist([[0.0]]).df.shape
+    torch.Size([1])
     """
 
+    network_class = EvidentialNetwork
     about = About("EDL", "Amini et al., 2020", needs_prior=True)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **StudentRegressor._parameter_constraints,
+        **StudentTRegressor._parameter_constraints,
         "regularisation": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(self, *, regularisation: float = 0.01, **settings: Unpack[Settings]) -> None:
         super().__init__(**settings)
         self.regularisation = regularisation
-
-    def _network(self, encoder: nn.Module, features: int, targets: int) -> EvidentialNetwork:
-        return EvidentialNetwork(encoder, features, targets, regularisation=self.regularisation)

@@ -1,38 +1,45 @@
-"""The Gaussian network: mean and variance from one network, by maximum likelihood."""
-
-from __future__ import annotations
+"""Gaussian network: mean and variance from one network, by maximum likelihood or beta-NLL."""
 
 import math
 from numbers import Real
 from typing import Any, ClassVar, Final, Unpack
 
 import torch
-from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from density_regression._numeric import narrow
-from density_regression.base import About, Settings
 from density_regression.baselines.base import Baseline, BaselineRegressor
-from density_regression.head import Moments, gaussian_losses
-from density_regression.network import LinearGaussian
+from density_regression.estimators.settings import About, Settings
+from density_regression.io.sklearn_private import Interval
+from density_regression.nn.density.folded import narrow
+from density_regression.nn.heads import Moments, gaussian_losses
+from density_regression.nn.model import LinearGaussian
 
-__all__ = ["GaussianNetwork", "GaussianRegressor", "gaussian_nll", "split_moments"]
+__all__ = ["GaussianNetwork", "GaussianRegressor", "gaussian_nll", "moments_layer", "split_moments"]
 
-LOG_STD_LIMIT: Final = 10.0
-"""Largest |log std|, in units of the scaled target: a linear map of strange features may ask for any."""
+MAX_ABS_LOG_STD: Final = 10.0
+"""Largest |log std| of the scaled target: linear outputs are unbounded far from the training data."""
+
+
+def moments_layer(features: int, targets: int) -> nn.Linear:
+    """Linear layer to 2 k outputs, means and log standard deviations, the latter initialised to 0 for every row."""
+    layer = nn.Linear(features, 2 * targets)
+    with torch.no_grad():
+        layer.weight[targets:].zero_()
+        layer.bias[targets:].zero_()
+    return layer
 
 
 def split_moments(output: Tensor) -> Moments:
-    """Moments (..., k) from a linear layer's output (..., 2 k): means, then log standard deviations."""
+    """Moments (..., k) from the output (..., 2 k) of a `moments_layer`; log standard deviations are clipped."""
     mean, log_std = output.chunk(2, dim=-1)
-    return Moments(mean, log_std.clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT))
+    return Moments(mean, log_std.clamp(-MAX_ABS_LOG_STD, MAX_ABS_LOG_STD))
 
 
 def gaussian_nll(moments: Moments, y: Tensor, beta: float = 0.0) -> Tensor:
     """Negative log-likelihood (...,) of targets `y` (..., k), in nats, averaged over targets.
 
-    With `beta` each term is weighted by var^beta, taken as a constant (beta-NLL): 0 is maximum likelihood, and 1
-    learns the mean as least squares would.
+    Each term is weighted by var^beta, without gradient (beta-NLL): with `beta` 0 this is the likelihood, and with 1
+    the mean is learnt as by least squares.
     """
     if not beta:
         return gaussian_losses(moments, y)
@@ -44,12 +51,7 @@ def gaussian_nll(moments: Moments, y: Tensor, beta: float = 0.0) -> Tensor:
 class GaussianNetwork(Baseline):
     """Mean and log standard deviation, both linear in the features, by maximum likelihood (Nix & Weigend, 1994).
 
-    Parameters
-    ----------
-    encoder, features, targets
-        See `Network`.
-    beta : float
-        Exponent of beta-NLL (Seitzer et al., 2022), between 0 and 1; 0 is maximum likelihood.
+    Arguments are described in `Network` and `GaussianRegressor`.
     """
 
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, beta: float = 0.0) -> None:
@@ -57,19 +59,15 @@ class GaussianNetwork(Baseline):
         if not 0 <= beta <= 1:
             raise ValueError(f"beta must lie between 0 and 1, got {beta}.")
         self.beta = beta
-        self.linear = nn.Linear(features, 2 * targets)
-        with torch.no_grad():
-            # Begin at unit variance for every row, that of the standardised target.
-            self.linear.weight[targets:].zero_()
-            self.linear.bias[targets:].zero_()
+        self.linear = moments_layer(features, targets)
 
     def linear_gaussian(self) -> LinearGaussian:
         """The last layer, which predicts mean and log standard deviation."""
-        return LinearGaussian(self.linear, LOG_STD_LIMIT)
+        return LinearGaussian(self.linear, MAX_ABS_LOG_STD)
 
     def row_moments(self, z: Tensor) -> Moments:
         """Moments (n, k) at features `z` (n, features)."""
-        # Under autocast the product is in half precision; the exponentials that follow need more.
+        # Under autocast the layer returns half precision, too little for exponentials.
         return split_moments(narrow(self.linear, z).to(self.linear.weight.dtype))
 
     def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
@@ -78,15 +76,16 @@ class GaussianNetwork(Baseline):
 
 
 class GaussianRegressor(BaselineRegressor):
-    """A Gaussian whose mean and variance both come from the network, by maximum likelihood or beta-NLL.
+    """Gaussian whose mean and variance are both outputs of the network, by maximum likelihood or beta-NLL.
 
     Parameters
     ----------
     beta : float
-        Exponent of beta-NLL (Seitzer et al., 2022), between 0 and 1: 0 is maximum likelihood; 0.5 keeps rows with
-        a large variance from being ignored.
+        Exponent of beta-NLL (Seitzer et al., 2022), from 0 to 1: 0 is maximum likelihood; with 0.5 rows of large
+        variance still train the mean.
     weight_decay : float
-        Of AdamW; less than for `DensityRegressor`, as it makes networks agree, and so too sure, away from the data.
+        Weight decay of AdamW; less than for `DensityRegressor`, since decay makes networks overconfident away from
+        the training data.
     **settings
         See `DeepRegressor`.
 
@@ -94,12 +93,11 @@ class GaussianRegressor(BaselineRegressor):
     --------
     >>> from density_regression.baselines import GaussianRegressor
     >>> from density_regression.datasets import make_cubic
-    >>> X, y = make_cubic(n=200, random_state=0)
-    >>> mean, std = GaussianRegressor(epochs=5, random_state=0).fit(X, y).predict(X, return_std=True)
-    >>> mean.shape, std.shape
-    ((200,), (200,))
+    >>> reg = GaussianRegressor(epochs=5, random_state=0).fit(*make_cubic(n=200, random_state=0))
+    >>> mean, std = reg.predict([[0.0], [40.0]], return_std=True)
     """
 
+    network_class = GaussianNetwork
     about = About("Gaussian", "Nix & Weigend, 1994; Chua et al., 2018")
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -112,6 +110,3 @@ class GaussianRegressor(BaselineRegressor):
     ) -> None:
         super().__init__(weight_decay=weight_decay, **settings)
         self.beta = beta
-
-    def _network(self, encoder: nn.Module, features: int, targets: int) -> GaussianNetwork:
-        return GaussianNetwork(encoder, features, targets, beta=self.beta)

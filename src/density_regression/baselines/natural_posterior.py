@@ -1,6 +1,4 @@
-"""Natural Posterior Networks: the density of the features says how far a prior about a Normal is updated."""
-
-from __future__ import annotations
+"""Natural Posterior Networks: a prior about each Normal, updated by evidence from a density of the features."""
 
 import math
 from numbers import Integral, Real
@@ -9,68 +7,53 @@ from typing import Any, ClassVar, Final, Unpack
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
-from density_regression._numeric import LARGE
-from density_regression.base import About, Settings
-from density_regression.baselines.gaussian import split_moments
-from density_regression.baselines.student import NormalInverseGamma, StudentBaseline, StudentRegressor
-from density_regression.batches import Batches, on_device
-from density_regression.density import FlowDensity, RadialFlowDensity
-from density_regression.density._tail import continue_radially, trusted_radius
-from density_regression.density.radial import RadialFlow
+from density_regression.baselines.gaussian import moments_layer, split_moments
+from density_regression.baselines.normal_inverse_gamma import NormalInverseGamma, StudentTBaseline, StudentTRegressor
+from density_regression.estimators.settings import About, Settings
+from density_regression.io.sklearn_private import Interval, StrOptions
+from density_regression.nn.density import FlowDensity, RadialFlowDensity
+from density_regression.nn.density.base import FEATURE_LIMIT
+from density_regression.nn.density.flow_tail import continue_radially, trusted_radius
+from density_regression.nn.density.radial import RadialFlow
+from density_regression.training.batches import Batches, on_device
 
 __all__ = ["NaturalPosteriorNetwork", "NaturalPosteriorRegressor"]
 
 FLOWS: Final = ("radial", "realnvp", "maf", "nsf")
 
-RANGES: Final = {
-    "latent": (1, 1024),
-    "layers": (1, 64),
-    "prior_scale": (1e-6, 1e6),
-    "prior_evidence": (1e-3, 1e6),
-    "entropy": (0, 1e6),
+PARAMETER_RANGES: Final = {
+    "latent": (Integral, 1, 1024),
+    "layers": (Integral, 1, 64),
+    "prior_scale": (Real, 1e-6, 1e6),
+    "prior_evidence": (Real, 1e-3, 1e6),
+    "entropy": (Real, 0, 1e6),
 }
-"""Least and largest value of each number: float32 overflows at others, or a saved model asks for all memory."""
+"""Type, smallest and largest value of each number: others overflow float32, or exhaust the memory."""
 
-LOG_EVIDENCE_LIMIT: Final = 50.0
+MAX_ABS_LOG_EVIDENCE: Final = 50.0
 """Largest |log n|, so that in float32 n is finite and not zero."""
 
 
-class NaturalPosteriorNetwork(StudentBaseline):
-    r"""A Normal-inverse-gamma prior, updated by as much evidence as the density allows (Charpentier et al., 2022).
+class NaturalPosteriorNetwork(StudentTBaseline):
+    r"""Normal-inverse-gamma prior, updated by evidence in proportion to the density (Charpentier et al., 2022).
 
-    A linear map takes the features to z (H coordinates); a second one takes z to a Normal, whose E y and E y^2 are
-    :math:`\chi`; a flow gives the density p(z), and with it the evidence :math:`n = (4 \pi)^{H / 2}\, p(z)`, one for
-    all targets. The prior counts as `prior_evidence` rows of mean 0 and standard deviation `prior_scale`, and
+    A linear layer maps the features to z (H coordinates), and a second one maps z to a Normal with
+    :math:`\chi = (E y, E y^2)`. A flow gives the density p(z), and with it the evidence
+    :math:`n = (4 \pi)^{H / 2}\, p(z)`, shared by all targets. The prior counts as :math:`n_0` rows
+    (`prior_evidence`) of mean 0 and standard deviation `prior_scale`, and
 
     .. math:: n' = n_0 + n, \qquad \chi' = (n_0 \chi_0 + n \chi) / n', \qquad v = \chi'_2 - \chi_1'^2
 
     give the belief mean :math:`\chi'_1`, nu = n', alpha = 1 + n'/2 and beta = n' v / 2. The authors have alpha = n'/2;
-    with one more the variance of the prediction, :math:`v\, (1 + 1 / n')`, is always finite, and E sigma^2 is v itself.
+    with one more, the predictive variance :math:`v\, (1 + 1 / n')` is always finite, and E sigma^2 = v.
 
-    The loss is minus the expected log-likelihood under that belief, less `entropy` times the belief's entropy; early
-    stopping looks at the negative log-likelihood of Student's t. Encoder, flow and head learn together; the authors
-    besides train the flow alone, by its likelihood, for a few epochs before and again afterwards. As in the authors'
-    code for tables z is not normalised: batch norm over a few rows with heavy tails trained far worse.
+    The loss is minus the expected log-likelihood under the belief, minus `entropy` times its entropy; early stopping
+    uses the negative log-likelihood of Student's t. Unlike the authors' code, the flow is not also trained alone by
+    its likelihood before and after; as in their code for tables, z has no batch norm.
 
-    Parameters
-    ----------
-    encoder, features, targets
-        See `Network`.
-    latent : int
-        Number H of coordinates of z, up to 1,024.
-    flow : {"radial", "realnvp", "maf", "nsf"}
-        Radial flow as in the paper, or one of zuko's (`pip install density-regression[flow]`).
-    layers : int
-        Number of the flow's transformations, up to 64.
-    prior_scale : float
-        Standard deviation of the prior's Normal, in units of the scaled target; 10 is the authors'.
-    prior_evidence : float
-        How many rows the prior counts for.
-    entropy : float
-        Weight of the entropy in the loss.
+    Arguments are described in `Network` and `NaturalPosteriorRegressor`.
     """
 
     radius: Tensor
@@ -90,7 +73,7 @@ class NaturalPosteriorNetwork(StudentBaseline):
     ) -> None:
         super().__init__(encoder, features, targets)
         numbers = (latent, layers, prior_scale, prior_evidence, entropy)
-        for (name, (low, high)), value in zip(RANGES.items(), numbers, strict=True):
+        for (name, (_, low, high)), value in zip(PARAMETER_RANGES.items(), numbers, strict=True):
             if not low <= value <= high:
                 raise ValueError(f"{name} must lie between {low} and {high}, got {value}.")
         if flow not in FLOWS:
@@ -102,12 +85,8 @@ class NaturalPosteriorNetwork(StudentBaseline):
         self.project = nn.Linear(features, latent)
         density = RadialFlowDensity(layers=layers) if flow == "radial" else FlowDensity(flow, transforms=layers)  # type: ignore[arg-type]
         self.flow = density._build(latent)
-        self.linear = nn.Linear(latent, 2 * targets)
-        with torch.no_grad():
-            # Begin at unit variance for every row, that of the standardised target.
-            self.linear.weight[targets:].zero_()
-            self.linear.bias[targets:].zero_()
-        self.register_buffer("radius", torch.tensor(LARGE))
+        self.linear = moments_layer(latent, targets)
+        self.register_buffer("radius", torch.tensor(FEATURE_LIMIT))
 
     def log_density(self, x: Tensor) -> Tensor:
         """log p(z), in nats, of shape (batch,) or (batch, ...)."""
@@ -118,14 +97,14 @@ class NaturalPosteriorNetwork(StudentBaseline):
     def row_belief(self, z: Tensor) -> NormalInverseGamma:
         """The posterior belief, each part (n, k), at features `z` (n, features)."""
         latent = self._latent(z)
-        # Under autocast the product is in half precision; the exponentials that follow need more.
+        # Under autocast the layer returns half precision, too little for exponentials.
         mean, log_std = split_moments(self.linear(latent).to(self.linear.weight.dtype))
         log_evidence = self._log_density(latent) + self.log_budget
-        evidence = log_evidence.clamp(-LOG_EVIDENCE_LIMIT, LOG_EVIDENCE_LIMIT).exp()[:, None]
+        evidence = log_evidence.clamp(-MAX_ABS_LOG_EVIDENCE, MAX_ABS_LOG_EVIDENCE).exp()[:, None]
         return self._update(mean, log_std, evidence)
 
     def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
-        """Loss (n,), averaged over targets; out of training the negative log-likelihood of Student's t."""
+        """Loss (n,), averaged over targets; in eval mode the negative log-likelihood of Student's t."""
         belief = self.row_belief(z)
         if not self.training:
             return belief.nll(y).mean(1)
@@ -133,7 +112,7 @@ class NaturalPosteriorNetwork(StudentBaseline):
 
     @torch.no_grad()
     def finish(self, train: Batches, held_out: Batches) -> None:
-        """Note how far the training rows reach: the flow is believed to twice that, and a tail falls beyond."""
+        """Set the radius to twice that of the training rows; beyond it a Gaussian tail replaces the flow."""
         radii = []
         for batch in train:
             z, _, weight = self.flat(*on_device(batch, self.radius.device))
@@ -147,26 +126,22 @@ class NaturalPosteriorNetwork(StudentBaseline):
         """Belief (n, k) after `evidence` (n, 1) for the moments `mean` and `log_std` (n, k)."""
         total = evidence + self.prior_evidence
         new, old = evidence / total, self.prior_evidence / total
-        # As a difference of E y^2 and (E y)^2 the variance would drown in rounding.
+        # Written without the difference of E y^2 and (E y)^2, which would cancel.
         variance = new * torch.exp(2.0 * log_std) + old * self.prior_scale**2 + new * old * mean.square()
         total = total.expand_as(mean)
         return NormalInverseGamma(new * mean, total, 1.0 + 0.5 * total, 0.5 * total * variance)
 
     def _latent(self, z: Tensor) -> Tensor:
         latent: Tensor = self.project(z).to(self.project.weight.dtype)
-        return latent.clamp(-LARGE, LARGE)
+        return latent.clamp(-FEATURE_LIMIT, FEATURE_LIMIT)
 
     def _log_density(self, latent: Tensor) -> Tensor:
-        return continue_radially(self._flow_log_prob, latent, self.radius)
-
-    def _flow_log_prob(self, latent: Tensor) -> Tensor:
-        flow = self.flow if isinstance(self.flow, RadialFlow) else self.flow()
-        log_prob: Tensor = flow.log_prob(latent)
-        return log_prob
+        flow: Any = self.flow if isinstance(self.flow, RadialFlow) else self.flow()
+        return continue_radially(flow.log_prob, latent, self.radius)
 
 
-class NaturalPosteriorRegressor(StudentRegressor):
-    """A prior about each row's Normal, updated by the evidence that a density of the features allows.
+class NaturalPosteriorRegressor(StudentTRegressor):
+    """Natural Posterior Network: a prior about each row's Normal, updated by evidence from a density of the features.
 
     Far from the training data there is no evidence, and the prediction is that of the prior: mean and standard
     deviation of the training targets, the latter times `prior_scale` (and the root of 1 + 1 / `prior_evidence`).
@@ -176,40 +151,36 @@ class NaturalPosteriorRegressor(StudentRegressor):
     latent : int
         Number of coordinates in which the density is learnt, from 1 to 1,024.
     flow : {"radial", "realnvp", "maf", "nsf"}
-        The density; all but "radial" need `pip install density-regression[flow]`.
+        The density: a radial flow as in the paper, or a flow of zuko (`pip install density-regression[flow]`).
     layers : int
-        Number of the flow's transformations, from 1 to 64.
+        Number of transformations of the flow, from 1 to 64.
     prior_scale : float
         Standard deviation of the prior's Normal, in standard deviations of the target, from 1e-6 to 1e6.
     prior_evidence : float
-        How many rows the prior counts for, from 1e-3 to 1e6.
+        Number of rows that the prior counts for, from 1e-3 to 1e6.
     entropy : float
         Weight of the entropy in the loss, from 0 to 1e6.
     **settings
-        See `DeepRegressor`. The usual learning rate is lower than elsewhere, for the sake of the flow.
+        See `DeepRegressor`. The default learning rate is lower, for the flow.
 
     Examples
     --------
     >>> from density_regression.baselines import NaturalPosteriorRegressor
     >>> from density_regression.datasets import make_cubic
-    >>> X, y = make_cubic(n=200, random_state=0)
-    >>> reg = NaturalPosteriorRegressor(epochs=5, random_state=0).fit(X, y)
+    >>> reg = NaturalPosteriorRegressor(epochs=5, random_state=0).fit(*make_cubic(n=200, random_state=0))
     >>> near, far = reg.score_samples([[0.0], [1000.0]])
     >>> bool(near > far)
     True
     """
 
+    network_class = NaturalPosteriorNetwork
     about = About("NatPN", "Charpentier et al., 2022", needs_prior=True)
     usual_rate = 3e-3
     model_: NaturalPosteriorNetwork
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **StudentRegressor._parameter_constraints,
-        **{name: [Interval(Integral, *RANGES[name], closed="both")] for name in ("latent", "layers")},
-        **{
-            name: [Interval(Real, *RANGES[name], closed="both")]
-            for name in ("prior_scale", "prior_evidence", "entropy")
-        },
+        **StudentTRegressor._parameter_constraints,
+        **{name: [Interval(*allowed, closed="both")] for name, allowed in PARAMETER_RANGES.items()},
         "flow": [StrOptions(set(FLOWS))],
     }
 
@@ -233,22 +204,6 @@ class NaturalPosteriorRegressor(StudentRegressor):
         self.entropy = entropy
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Log-density of each row's z, log p(z) in nats, (n,): how familiar an input is.
-
-        In float32, in which it is computed: more digits would only promise more than there are.
-        """
+        """Log-density log p(z) of each row, in nats, (n,), in float32: how familiar an input is."""
         (log_density,) = self._apply(X, lambda x: (self.model_.log_density(x),))
         return log_density.astype(np.float32)
-
-    def _network(self, encoder: nn.Module, features: int, targets: int) -> NaturalPosteriorNetwork:
-        return NaturalPosteriorNetwork(
-            encoder,
-            features,
-            targets,
-            latent=self.latent,
-            flow=self.flow,
-            layers=self.layers,
-            prior_scale=self.prior_scale,
-            prior_evidence=self.prior_evidence,
-            entropy=self.entropy,
-        )

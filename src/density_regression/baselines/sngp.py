@@ -1,31 +1,29 @@
-"""SNGP: a Gaussian process by random Fourier features, on a spectrally normalised encoder."""
-
-from __future__ import annotations
+"""SNGP: Gaussian process by random Fourier features, on a spectrally normalised encoder."""
 
 import math
 from numbers import Integral
 from typing import Any, ClassVar, Final, Unpack
 
 import torch
-from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression._numeric import FittedModule
-from density_regression.base import About, Settings
-from density_regression.baselines.gaussian import LOG_STD_LIMIT, gaussian_nll
-from density_regression.baselines.spectral import SpectralBaseline, SpectralRegressor, mean_distance
-from density_regression.batches import Batches, on_device
-from density_regression.head import Moments
-from density_regression.network import Features
+from density_regression.baselines.gaussian import MAX_ABS_LOG_STD, gaussian_nll
+from density_regression.baselines.spectral_normalisation import SpectralBaseline, SpectralRegressor, mean_distance
+from density_regression.estimators.settings import About, Settings
+from density_regression.io.sklearn_private import Interval
+from density_regression.nn.density.base import FittedModule
+from density_regression.nn.heads import Moments
+from density_regression.nn.model import Features
+from density_regression.training.batches import Batches, on_device
 
 __all__ = ["RandomFeatureGP", "SNGPNetwork", "SNGPRegressor"]
 
-MOST_FEATURES: Final = 2**16
-"""Most random features: a saved model may ask for any number, and their covariance has its square."""
+MAX_RANDOM_FEATURES: Final = 2**16
+"""Largest number of random features, as a saved model may ask for any; memory grows with its square."""
 
-FARTHEST: Final = 100.0
-"""Length scales beyond which nothing is told apart: all is strange there, and cosines of such angles are noise."""
+MAX_SCALED_NORM: Final = 100.0
+"""Largest norm of z / length scale: cosines of larger angles are rounding noise."""
 
 
 class RandomFeatureGP(FittedModule):
@@ -33,17 +31,8 @@ class RandomFeatureGP(FittedModule):
 
     .. math:: f(z) = \beta^\top \phi(z), \quad \phi(z) = \sqrt{2/D} \cos(W z / \ell + b), \quad \beta \sim N(0, I)
 
-    with W standard normal and b uniform, both drawn once. As D grows, the kernel of f becomes the RBF kernel with
-    length scale l and variance 1, that of the scaled target.
-
-    Parameters
-    ----------
-    features : int
-        Width of z.
-    targets : int
-        Number k of targets; W, b and l are common to all, each has its own noise.
-    random_features : int
-        Number D of random features.
+    with W standard normal and b uniform, both drawn once. As the number D of random features grows, the kernel of f
+    converges to the RBF kernel with length scale l and variance 1. Targets share W, b and l; each has its own noise.
     """
 
     frequency: Tensor
@@ -52,17 +41,18 @@ class RandomFeatureGP(FittedModule):
 
     def __init__(self, features: int, targets: int = 1, random_features: int = 1024) -> None:
         super().__init__()
-        if not 1 <= random_features <= MOST_FEATURES:
-            raise ValueError(f"random_features must lie between 1 and {MOST_FEATURES}, got {random_features}.")
+        if not 1 <= random_features <= MAX_RANDOM_FEATURES:
+            raise ValueError(f"random_features must lie between 1 and {MAX_RANDOM_FEATURES}, got {random_features}.")
         self.features = features
         self.targets = targets
         self.random_features = random_features
+        self._amplitude = math.sqrt(2.0 / random_features)
         self.register_buffer("frequency", torch.randn(random_features, features))
         self.register_buffer("phase", 2 * math.pi * torch.rand(random_features))
         self.log_length = nn.Parameter(torch.tensor(0.5 * math.log(features)))
         self.log_std = nn.Parameter(torch.zeros(targets))
         self.beta = nn.Parameter(torch.zeros(targets, random_features))
-        # Empty until there is a posterior: that of a model just built is the prior.
+        # Empty until `condition`: before, the posterior is the prior.
         self.register_buffer("factor", torch.zeros(targets, 0, 0))
 
     def phi(self, z: Tensor) -> Tensor:
@@ -71,41 +61,32 @@ class RandomFeatureGP(FittedModule):
 
     def mean(self, z: Tensor) -> Tensor:
         """Posterior mean (n, k) at `z` (n, features)."""
-        # The few weights are scaled rather than the many cosines.
+        # Scaling the few weights is cheaper than scaling the cosines.
         return F.linear(self._cosines(z), self._amplitude * self.beta).to(self.beta.dtype)
 
     def variance(self, phi: Tensor) -> Tensor:
         """Posterior variance (n, k), without the noise, at random features `phi` (n, D)."""
         if not self.factor.numel():
             return phi.square().sum(1, keepdim=True).expand(-1, self.targets)
-        # Squares of single precision: no two large numbers are subtracted.
+        # A sum of squares, accurate in float32 as nothing is subtracted.
         return torch.stack([(phi @ factor.T).square().sum(1) for factor in self.factor], 1)
 
     def noise_log_std(self) -> Tensor:
         """Log standard deviation (k,) of the noise."""
-        return self.log_std.clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT)
-
-    @property
-    def _amplitude(self) -> float:
-        return math.sqrt(2.0 / self.random_features)
+        return self.log_std.clamp(-MAX_ABS_LOG_STD, MAX_ABS_LOG_STD)
 
     def _cosines(self, z: Tensor) -> Tensor:
         scaled = z * torch.exp(-self.log_length)
         length = torch.linalg.vector_norm(scaled.detach(), dim=-1, keepdim=True)
-        angle = F.linear(scaled * (FARTHEST / length.clamp_min(FARTHEST)), self.frequency, self.phase)
-        # The angle may be in half precision, under autocast; its cosine needs more.
+        angle = F.linear(scaled * (MAX_SCALED_NORM / length.clamp_min(MAX_SCALED_NORM)), self.frequency, self.phase)
+        # Under autocast the angle is in half precision, too little for a cosine.
         return torch.cos(angle.to(self.phase.dtype))
 
     @torch.no_grad()
     def condition(self, gram: Tensor, moment: Tensor) -> None:
-        r"""Take the posterior of beta, N(m, S) with S = (I + gram / noise)^-1 and m = S moment / noise, in float64.
+        """Set the posterior of beta, N(m, S) with S = (I + gram / noise)^-1 and m = S moment / noise, in float64.
 
-        Parameters
-        ----------
-        gram : Tensor of shape (D, D)
-            Weighted sum of phi phi^T over the training rows.
-        moment : Tensor of shape (D, k)
-            Weighted sum of phi y^T.
+        `gram` (D, D) and `moment` (D, k) are the weighted sums of phi phi^T and phi y^T over the training rows.
         """
         identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
         factors = []
@@ -119,22 +100,11 @@ class RandomFeatureGP(FittedModule):
 class SNGPNetwork(SpectralBaseline):
     """Spectral-normalised neural Gaussian process (Liu et al., 2020).
 
-    Encoder, weights beta and noise are learnt by the mean negative log-likelihood, to which the prior of beta adds
-    |beta|^2 / (2 N) for N training rows. The length scale is learnt too, from the mean distance between features of
-    training rows. Once all that is final, the Laplace approximation, exact for a Gaussian likelihood, gives the
-    posterior of beta from all training rows: the covariance, and the mode, at which mini-batches arrive only nearly.
+    Encoder, weights beta, noise and length scale are learnt by the mean negative log-likelihood plus |beta|^2 / (2 N)
+    for N training rows, the prior of beta. Afterwards the Laplace approximation, exact for a Gaussian likelihood,
+    gives mean and covariance of beta from all training rows.
 
-    Several targets share the encoder and the kernel. Where the encoder returns positions (images, sequences), each
-    is a row of its own; the paper has no such use.
-
-    Parameters
-    ----------
-    encoder, features, targets
-        See `Network`.
-    random_features : int
-        Number D of random features; for each target the posterior has a (D, D) matrix.
-    spectral_bound : float
-        See `SpectralBaseline`.
+    Arguments are described in `Network` and `SNGPRegressor`.
     """
 
     def __init__(
@@ -159,22 +129,22 @@ class SNGPNetwork(SpectralBaseline):
         return self.gp.variance(self.gp.phi(z))
 
     def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
-        """Negative log-likelihood (n,) given beta, averaged over targets: the variance of beta comes at the end."""
+        """Negative log-likelihood (n,) given beta, averaged over targets."""
         mean = self.gp.mean(z)
         return gaussian_nll(Moments(mean, self.gp.noise_log_std().expand_as(mean)), y)
 
     def penalty(self) -> Tensor | float:
-        """Minus the log-prior of beta, for one training row and one target; the held-out loss is without."""
+        """Minus the log-prior of beta per training row and target; 0 in eval mode."""
         return self.gp.beta.square().sum() / (2.0 * self.total_weight * self.targets) if self.training else 0.0
 
     @torch.no_grad()
-    def start(self, rows: Features) -> None:
-        """Begin with the mean distance between features for the length scale."""
+    def initialise(self, rows: Features) -> None:
+        """Set the length scale to the mean distance between features."""
         self.gp.log_length.fill_(math.log(mean_distance(rows.z)))
 
     @torch.no_grad()
     def finish(self, train: Batches, held_out: Batches) -> None:
-        """Leave plain weights within their bound, and take the posterior of beta from all training rows."""
+        """Remove the normalisation, and compute the posterior of beta from all training rows."""
         super().finish(train, held_out)
         gram = self.gp.beta.new_zeros(self.gp.random_features, self.gp.random_features, dtype=torch.float64)
         moment = torch.zeros_like(gram[:, : self.targets])
@@ -190,7 +160,7 @@ class SNGPNetwork(SpectralBaseline):
 class SNGPRegressor(SpectralRegressor):
     """SNGP (Liu et al., 2020): random-feature Gaussian process on a spectrally normalised residual network.
 
-    Several targets work; they share the encoder and the kernel.
+    Several targets share the encoder and the kernel.
 
     Parameters
     ----------
@@ -199,8 +169,7 @@ class SNGPRegressor(SpectralRegressor):
     spectral_bound : float
         Largest singular value of each layer's weight matrix (of a convolution: of its reshaped kernel).
     weight_decay : float
-        Of AdamW, while training. None by default: the bound and the prior of the last layer are in its place, and
-        the last layer ends at the mode of its posterior in any case.
+        Weight decay of AdamW; 0 by default, as the bound and the prior of the last layer regularise instead.
     **settings
         See `DeepRegressor`; with `encoder=None` the network is a `ResidualMLP`.
 
@@ -208,18 +177,18 @@ class SNGPRegressor(SpectralRegressor):
     --------
     >>> from density_regression.baselines import SNGPRegressor
     >>> from density_regression.datasets import make_cubic
-    >>> X, y = make_cubic(n=200, random_state=0)
-    >>> reg = SNGPRegressor(random_features=128, epochs=5, random_state=0).fit(X, y)
+    >>> reg = SNGPRegressor(random_features=128, epochs=5, random_state=0).fit(*make_cubic(n=200, random_state=0))
     >>> near, far = reg.score_samples([[0.0], [40.0]])
     >>> bool(near > far)
     True
     """
 
+    network_class = SNGPNetwork
     about = About("SNGP", "Liu et al., 2020", needs_prior=True)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SpectralRegressor._parameter_constraints,
-        "random_features": [Interval(Integral, 1, MOST_FEATURES, closed="both")],
+        "random_features": [Interval(Integral, 1, MAX_RANDOM_FEATURES, closed="both")],
     }
 
     def __init__(  # type: ignore[misc]
@@ -232,8 +201,3 @@ class SNGPRegressor(SpectralRegressor):
     ) -> None:
         super().__init__(spectral_bound=spectral_bound, weight_decay=weight_decay, **settings)
         self.random_features = random_features
-
-    def _network(self, encoder: nn.Module, features: int, targets: int) -> SNGPNetwork:
-        return SNGPNetwork(
-            encoder, features, targets, random_features=self.random_features, spectral_bound=self.spectral_bound
-        )

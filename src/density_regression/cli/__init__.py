@@ -1,7 +1,5 @@
 """The command line."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from typing import Annotated
 
@@ -17,11 +15,7 @@ from density_regression.cli.report import report
 __all__ = ["app"]
 
 app = typer.Typer(
-    name="density-regression",
-    help="Deep regression with an honest predictive distribution in one forward pass.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
+    name="density-regression", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
 )
 
 

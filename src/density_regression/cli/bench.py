@@ -1,12 +1,12 @@
-"""`bench`: every method on every split of a suite."""
+"""`bench`: fit every method to every split of a suite."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -51,111 +51,102 @@ def bench(
             raise typer.BadParameter(
                 "depth has no --protocol, --datasets or --splits, and no --plugin; it has --seeds."
             )
-        _depth(_names(methods), seeds or 3, data_dir, out, device)
+        _run_depth(_names(methods), seeds or 3, data_dir, out, device)
         return
-    from density_regression.experiments.suites import SUITES, chosen
+    from density_regression.experiments.suites import SUITES
 
     if jobs == 0:
         raise typer.BadParameter("0 processes do nothing; -1 is one for each core.", param_hint="--jobs")
     wanted = _names(datasets)
     try:
-        # Before anything slow is imported or fitted: is the data there?
-        for dataset in chosen(SUITES[suite], wanted, data_dir):
+        # Missing data are reported before anything slow is imported or fitted.
+        for dataset in SUITES[suite].select(wanted, data_dir):
             SUITES[suite].load(dataset, SUITES[suite].splits(dataset, data_dir)[0], data_dir)
     except (OSError, ImportError, ValueError) as error:
         fail(str(error))
 
-    from density_regression.experiments.bench import Bench, check_extras, estimators
+    from density_regression.experiments.bench import Bench, check_extras
+    from density_regression.experiments.fitting import estimators_by_method
     from density_regression.experiments.records import RecordFile
-    from density_regression.loop import find_device
+    from density_regression.nn.runtime import find_device
     from density_regression.registry import import_plugin
 
     if plugin is not None:
         try:
             import_plugin(plugin)
-        # A module may fail in any way.
-        except Exception as error:
+        except Exception as error:  # a module may fail in any way
             raise typer.BadParameter(str(error), param_hint="--plugin") from error
-    names = _names(methods) or list(estimators())
-    for name in names:
-        if name not in estimators():
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(estimators())}.", param_hint="--methods")
+    names = _names(methods) or list(estimators_by_method())
+    _check_methods(names, estimators_by_method())
     try:
         find_device(device)
         check_extras(names)
         file = RecordFile(out / f"{suite}-{protocol}.jsonl")
     except (ImportError, OSError, ValueError) as error:
         fail(str(error))
-    with file:
-        _run(
-            Bench(suite, protocol, names, wanted or None, splits, seeds or 1, data_dir, budget, device, plugin),
-            file,
-            jobs,
-        )
+    plan = Bench(suite, protocol, names, wanted or None, splits, seeds or 1, data_dir, budget, device, plugin)
+    _run(plan, file, jobs)
 
 
-def _run(work: Bench, file: RecordFile, jobs: int) -> None:
-    from density_regression.experiments.live import BenchProgress
+def _run(plan: Bench, file: RecordFile, jobs: int) -> None:
+    from density_regression.experiments.progress import BenchProgress
 
     console = Console(stderr=True, markup=False)
     if file.dropped:
         console.print(f"{file.path}: {file.dropped} half-written line(s) removed.", soft_wrap=True)
     failed = 0
-    try:
-        with _terminated_like_interrupted(), BenchProgress(work, file, console) as progress:
-            for record in work.run(file, jobs):
-                progress.see(record)
-                failed += "error" in record
-    except KeyboardInterrupt:
-        console.print(f"Interrupted. What was done is in {file.path}; the same command goes on.", soft_wrap=True)
-        raise typer.Exit(130) from None
-    except (OSError, RuntimeError) as error:
-        # The disk is full, or a process was killed for want of memory.
-        _stop(error, file)
-    typer.echo(f"Results: {file.path}")
+    with _resumable(file), BenchProgress(plan, file, console) as progress:
+        for record in plan.run(file, jobs):
+            progress.update(record)
+            failed += "error" in record
     if failed:
         fail(f"{failed} fits failed; the same command tries them again.")
 
 
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM, as of a scheduler, end a run's processes too, as Ctrl-C does: else they stay for minutes."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _depth(methods: list[str], seeds: int, data_dir: str | None, out: Path, device: str) -> None:
+def _run_depth(methods: list[str], seeds: int, data_dir: str | None, out: Path, device: str) -> None:
     from density_regression.experiments.depth.bench import DepthBench, depth_folders
     from density_regression.experiments.depth.methods import KNOWN, METHODS
     from density_regression.experiments.records import RecordFile
-    from density_regression.loop import find_device
+    from density_regression.nn.runtime import find_device
 
-    for name in methods:
-        if name not in KNOWN:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(KNOWN)}.", param_hint="--methods")
+    _check_methods(methods, KNOWN)
     try:
         depth_folders(data_dir)
         find_device(device)
         file = RecordFile(out / "depth.jsonl")
     except (OSError, ValueError) as error:
         fail(str(error))
-    with file:
-        try:
-            for record in DepthBench(data_dir, methods or METHODS, seeds, device).run(file, out / "panels"):
-                typer.echo(f"{record['method']}, seed {record['seed']}: fitted in {record['seconds']:.0f} s")
-        except KeyboardInterrupt:
-            typer.echo(f"Interrupted. What was done is in {file.path}; the same command goes on.", err=True)
-            raise typer.Exit(130) from None
-        except (OSError, RuntimeError, ValueError) as error:
-            _stop(error, file)
+    with _resumable(file):
+        for record in DepthBench(data_dir, methods or METHODS, seeds, device).run(file, out / "panels"):
+            typer.echo(f"{record['method']}, seed {record['seed']}: fitted in {record['seconds']:.0f} s")
+
+
+@contextmanager
+def _resumable(file: RecordFile) -> Iterator[None]:
+    """Close the file at the end; if a run fails or is interrupted, exit and say that the same command goes on.
+
+    SIGTERM, as sent by a scheduler, interrupts as Ctrl-C does: else worker processes would go on for minutes.
+    """
+    hint = f"What was done is in {file.path}; the same command goes on."
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"Interrupted. {hint}", err=True)
+        raise typer.Exit(130) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        # For example a full disk, or a worker process killed for want of memory.
+        fail(f"{str(error).rstrip('.')}. {hint}")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        file.close()
     typer.echo(f"Results: {file.path}")
 
 
-def _stop(error: Exception, file: RecordFile) -> NoReturn:
-    fail(f"{str(error).rstrip('.')}. What was done is in {file.path}; the same command goes on.")
+def _check_methods(names: list[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}.", param_hint="--methods")
 
 
 def _names(text: str) -> list[str]:

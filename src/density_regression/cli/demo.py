@@ -1,4 +1,4 @@
-"""`demo`: the cubic toy, by all methods."""
+"""`demo`: all methods on the cubic toy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from density_regression.experiments.cubic import CubicResult
@@ -35,14 +35,14 @@ def demo(
     results: dict[str, CubicResult] = {}
     for method in (*TEMPERINGS, *METHODS):
         if method == "Density-Regression":
-            # With its default settings, which were fitted already.
+            # The same default settings were fitted already.
             results[method] = results["robust (default)"]._replace(method=method)
             continue
         console.print(f"fitting: {method} ...", style="dim")
         try:
             (results[method],) = run_cubic(method, [seed], grid)
         except ImportError as error:
-            # An extra is missing; the other methods do not need it.
+            # The other methods do not need the missing extra.
             console.print(f"skipped: {error}", markup=False)
     pages = [[results[method] for method in page if method in results] for page in (TEMPERINGS, METHODS)]
     console.print(_temperings(pages[0]))
@@ -54,12 +54,10 @@ def demo(
 
 
 def _temperings(results: list[CubicResult]) -> Table:
-    table = Table(title="Cubic toy: trained on |x| <= 4; inside = there, outside = 4 < |x| <= 7")
-    table.add_column("")
-    for result in results:
-        table.add_column(result.method, justify="right")
-    for name in results[0].figures:
-        table.add_row(name, *(f"{result.figures[name]:.3g}" for result in results))
+    columns = (Column(result.method, justify="right") for result in results)
+    table = Table("", *columns, title="Cubic toy: trained on |x| <= 4; inside = there, outside = 4 < |x| <= 7")
+    for name in results[0].metrics:
+        table.add_row(name, *(f"{result.metrics[name]:.3g}" for result in results))
     table.add_section()
     for step in results[0].seconds:
         table.add_row(f"seconds: {step}", *(f"{result.seconds[step]:.2f}" for result in results))
@@ -67,15 +65,12 @@ def _temperings(results: list[CubicResult]) -> Table:
 
 
 def _comparison(results: list[CubicResult]) -> Table:
-    table = Table(title="The same toy, every method with its default settings")
-    table.add_column("", no_wrap=True)
-    shown = [
-        *(f"{figure} {where}" for figure in ("NLL", "RMSE", "coverage") for where in ("inside", "outside")),
-        "std(7) / std(0)",
-    ]
-    for name in (*shown, "seconds"):
-        table.add_column(name.replace(" ", "\n", 1), justify="right")
+    shown = [f"{metric} {where}" for metric in ("NLL", "RMSE", "coverage") for where in ("inside", "outside")]
+    shown.append("std(7) / std(0)")
+    columns = (Column(name.replace(" ", "\n", 1), justify="right") for name in (*shown, "seconds"))
+    title = "The same toy, every method with its default settings"
+    table = Table(Column("", no_wrap=True), *columns, title=title)
     for result in results:
         seconds = f"{sum(result.seconds.values()):.1f}"
-        table.add_row(result.method, *(f"{result.figures[name]:.3g}" for name in shown), seconds)
+        table.add_row(result.method, *(f"{result.metrics[name]:.3g}" for name in shown), seconds)
     return table

@@ -1,6 +1,4 @@
-"""How commands end when something is wrong: one line on standard error, and no traceback."""
-
-from __future__ import annotations
+"""Errors of commands: one line on standard error, without a traceback."""
 
 from typing import NoReturn
 
@@ -10,6 +8,6 @@ __all__ = ["fail"]
 
 
 def fail(message: str) -> NoReturn:
-    """Say what is wrong, and exit with status 1."""
+    """Print a message to standard error and exit with status 1."""
     typer.echo(message, err=True)
     raise typer.Exit(1)

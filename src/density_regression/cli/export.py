@@ -1,4 +1,4 @@
-"""`export`: a saved model as one ONNX graph."""
+"""`export`: write a saved model as one ONNX graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from density_regression.cli.errors import fail
 
 if TYPE_CHECKING:
-    from density_regression.base import DeepRegressor
+    from density_regression.estimators.base import DeepRegressor
 
 __all__ = ["export"]
 
@@ -36,11 +36,11 @@ def export(
 
     try:
         regressor = load(model, plugin=plugin)
-        # Before the file is written: can the table be read?
+        # An unreadable table is reported before the file is written.
         table = None if rows is None else _inputs(regressor, rows)
         difference = regressor.to_onnx(out, dtype=dtype, int8=int8)
         with warnings.catch_warnings(action="ignore", category=UserWarning):
-            # The columns were chosen by their names, and have none any more.
+            # The model was fitted on named columns; these were selected by name and are a plain array.
             moved = regressor.check_onnx(out, table) if int8 or rows is not None else None
     except (ImportError, OSError, ValueError) as error:
         fail(str(error))
@@ -57,7 +57,7 @@ def export(
 
 
 def _inputs(regressor: DeepRegressor, path: Path) -> Any:
-    """The columns of a table that a regressor was fitted on: by their names, or else the first ones."""
+    """Columns of a table that a regressor was fitted on: by name if it knows names, else the first ones."""
     from density_regression.datasets import read_table
 
     names, values = read_table(path)

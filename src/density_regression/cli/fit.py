@@ -1,6 +1,4 @@
-"""`fit`: train a model on a folder."""
-
-from __future__ import annotations
+"""`fit`: train a model on a folder of images."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,8 +29,8 @@ def fit(
     workers: Annotated[int, typer.Option(min=0, help="Processes that prepare images.")] = 0,
 ) -> None:
     """Train a model on a folder, and save it."""
-    from density_regression.depth import DepthRegressor
-    from density_regression.persistence import check_writable
+    from density_regression.io.store import check_writable
+    from density_regression.vision.depth import DepthRegressor
 
     for option, path in (("--out", out), ("--checkpoint-dir", checkpoint_dir)):
         try:
@@ -62,6 +60,6 @@ def fit(
         typer.echo(f"Interrupted: {hint}.", err=True)
         raise typer.Exit(130) from None
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        # Among them a GPU or a disk that is too small.
+        # Also raised if the memory of a GPU, or a disk, is too small.
         fail(str(error))
     typer.echo(f"Fitted in {sum(model.report_.seconds.values()):.0f} s. Model: {out}")

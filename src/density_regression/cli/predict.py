@@ -1,10 +1,10 @@
-"""`predict`: what a saved model makes of images."""
+"""`predict`: depth and its standard deviation from images, by a saved model."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,22 +12,9 @@ from density_regression.cli.errors import fail
 from density_regression.cli.fit import Task
 
 if TYPE_CHECKING:
-    from density_regression.depth import DepthRegressor
+    from density_regression.vision.depth import DepthRegressor
 
 __all__ = ["predict"]
-
-
-class Results(NamedTuple):
-    """Files that are written for an image."""
-
-    depth: Path
-    std: Path
-    panel: Path
-
-    @classmethod
-    def of(cls, image: Path, out: Path) -> Results:
-        """Those of one image, in a folder."""
-        return cls(*(out / f"{image.stem}{part}.png" for part in ("-depth", "-std", "")))
 
 
 def predict(
@@ -40,7 +27,7 @@ def predict(
     """Depth of every pixel, and its standard deviation: PNGs of 16 bits, in metres (up to 256) times 256; a picture."""
     _check_names(images, out)
 
-    from density_regression.depth import DepthRegressor
+    from density_regression.vision.depth import DepthRegressor
 
     try:
         regressor = DepthRegressor.load(model, device=device)
@@ -54,15 +41,20 @@ def predict(
             typer.echo(str(error), err=True)
             unread += 1
         except (ImportError, OSError, RuntimeError) as error:
-            # The disk is full, say, or an image too large for the memory.
+            # For example a full disk, or an image too large for the memory.
             fail(f"{path.name}: {error}")
     if unread:
         fail(f"{unread} of {len(images)} images could not be read.")
 
 
+def _outputs(image: Path, out: Path) -> list[Path]:
+    """Files written for an image: depth, standard deviation, and a picture of both."""
+    return [out / f"{image.stem}{part}.png" for part in ("-depth", "-std", "")]
+
+
 def _check_names(images: list[Path], out: Path) -> None:
-    """Refuse images whose results would be written over each other, or over an image."""
-    written = Counter(path.resolve() for image in images for path in Results.of(image, out))
+    """Refuse images whose results would overwrite each other or an image."""
+    written = Counter(path.resolve() for image in images for path in _outputs(image, out))
     twice = sorted(path.name for path, count in written.items() if count > 1)
     if twice:
         raise typer.BadParameter(f"Several images would be written as {', '.join(twice)}.", param_hint="IMAGES")
@@ -72,14 +64,15 @@ def _check_names(images: list[Path], out: Path) -> None:
 
 
 def _predict_one(regressor: DepthRegressor, path: Path, out: Path) -> str:
-    """Write what is predicted for one image; returns a line about it."""
-    from density_regression.datasets.depth import read_image, write_depth
+    """Write the predictions for one image, and return a summary line."""
+    from density_regression.datasets import read_image, write_depth
     from density_regression.plots import DepthRow, plot_depth_panel
 
-    image, results = read_image(path), Results.of(path, out)
+    image = read_image(path)
     mean, std, score = (part[0] for part in regressor.predict(image))
-    # Nothing is behind the camera, and 0 would say that the depth is not known.
-    write_depth(results.depth, mean.clip(min=1e-3))
-    write_depth(results.std, std)
-    plot_depth_panel([DepthRow(image.permute(1, 2, 0).numpy(), None, mean, std)], results.panel)
+    depth_file, std_file, picture = _outputs(path, out)
+    # Depth is positive; 0 in a file marks an unknown depth.
+    write_depth(depth_file, mean.clip(min=1e-3))
+    write_depth(std_file, std)
+    plot_depth_panel([DepthRow(image.permute(1, 2, 0).numpy(), None, mean, std)], picture)
     return f"{path.name}: depth {mean.mean():.2f} m, std {std.mean():.2f} m, score {score:.1f}"

@@ -1,6 +1,4 @@
-"""`report`: tables and figures from results."""
-
-from __future__ import annotations
+"""`report`: tables and figures from the results of `bench`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -45,13 +43,11 @@ def report(
 
 
 def _depth_reports(results: list[Path], out: Path | None) -> list[Path]:
-    """Write the report of every folder with `depth.jsonl`."""
-    files = [path / "depth.jsonl" if path.is_dir() else path for path in results]
-    folders = list(dict.fromkeys(file.parent for file in files if file.name == "depth.jsonl" and file.exists()))
-    if not folders:
-        return []
+    """Write the depth report of every folder that has `depth.jsonl`."""
     from density_regression.experiments.depth.report import write_depth_report
 
+    files = [path / "depth.jsonl" if path.is_dir() else path for path in results]
+    folders = list(dict.fromkeys(file.parent for file in files if file.name == "depth.jsonl" and file.exists()))
     if out is not None and len(folders) > 1:
         raise ValueError(f"--out has room for one depth report, not {len(folders)}; report these folders one by one.")
     return [path for folder in folders for path in write_depth_report(folder, (out or folder) / "depth")]

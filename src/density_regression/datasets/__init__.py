@@ -1,4 +1,4 @@
-"""Data to try the package on: the cubic toy, the UCI tables, weather and depth, and shifts of them."""
+"""Data sets: the cubic toy, UCI tables, weather and depth, and distribution shifts of them."""
 
 __all__ = [
     "UCI_NAMES",
@@ -42,11 +42,14 @@ from density_regression.datasets.uci import (
 from density_regression.datasets.weather import load_weather
 
 if TYPE_CHECKING:
-    from density_regression.datasets.depth import DepthFolder, make_scenes, read_depth, read_image, write_depth
+    from density_regression.datasets.depth import DepthFolder
+    from density_regression.datasets.images import read_depth, read_image, write_depth
+    from density_regression.datasets.scenes import make_scenes
 
 
 def __getattr__(name: str) -> Any:
-    # Late, on first use: depth alone needs torch, which takes seconds to import.
+    # Imported on first use, because only these need torch, which takes seconds to import.
     if name in __all__:
-        return getattr(import_module(f"{__name__}.depth"), name)
+        module = {"DepthFolder": "depth", "make_scenes": "scenes"}.get(name, "images")
+        return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

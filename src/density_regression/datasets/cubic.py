@@ -16,23 +16,18 @@ def make_cubic(
     noise: float = 3.0,
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    r"""Draw rows of :math:`y = x^3 + \epsilon` with x uniform and :math:`\epsilon` Gaussian.
+    r"""Draw X (n, 1) and y (n,) from :math:`y = x^3 + \epsilon` with x uniform and :math:`\epsilon` Gaussian.
 
     Parameters
     ----------
     n : int, default=1000
         Number of rows.
     low, high : float, default=-4 and 4
-        Range of x. The paper trains on the default and looks at the prediction beyond it.
+        Range of x; the default is the training range of the paper.
     noise : float, default=3
         Standard deviation of :math:`\epsilon`, in the units of y; 0 gives the true function.
     random_state : int, numpy Generator or None, default=None
-        Seed, or source of the draws. None draws differently at each call.
-
-    Returns
-    -------
-    X : ndarray of shape (n, 1)
-    y : ndarray of shape (n,)
+        Seed or generator. None draws differently at each call.
 
     Examples
     --------

@@ -1,11 +1,10 @@
-"""Downloads from public sources: checked, re-packed as the loaders read them, and whole or not at all."""
+"""Downloads from public sources, verified by checksum and converted to the format of the loaders."""
 
 __all__ = ["Source", "download", "splits_sha256", "table_sha256"]
 
 import gzip
 import hashlib
 import io
-import queue
 import socket
 import tempfile
 import threading
@@ -17,21 +16,19 @@ from urllib.request import getproxies, proxy_bypass
 import numpy as np
 from numpy.typing import NDArray
 
-from density_regression._extras import import_extra
-from density_regression._files import write_whole
-from density_regression._progress import StepProgress
+from density_regression.io.extras import import_extra
+from density_regression.io.files import write_whole
+from density_regression.io.progress import StepProgress
 
-_CONNECT_S = 1.5
-_READ_S = 30.0
-
-Indices = NDArray[np.int32]
+_CONNECT_SECONDS = 1.5
+_READ_SECONDS = 30.0
 
 
 class Source(TypedDict):
-    """Where a file comes from, and the sha256 of its content.
+    """Address and checksum of a file.
 
-    ``"table"`` and ``"splits"`` have the address of a folder of `data.txt`, `index_features.txt` and so on; ``"csv"``
-    and ``"file"`` that of one file. The sha256 is that of the values for the first three, of the bytes for the last.
+    The url is that of a folder of `data.txt`, `index_features.txt` and so on for the kinds ``"table"`` and
+    ``"splits"``, and of one file for the others. The sha256 is that of the bytes for ``"file"``, else of the values.
     """
 
     kind: Literal["table", "splits", "csv", "file"]
@@ -42,21 +39,15 @@ class Source(TypedDict):
 
 
 def download(source: Source, target: Path) -> None:
-    """Download a source, check it, and write it to `target`.
+    """Download a source to `target`.
 
-    Raises
-    ------
-    ValueError
-        If the content is not the expected one. Nothing is left behind.
-    OSError
-        If the source cannot be reached, or the target cannot be written.
-    ImportError
-        If pooch is not installed.
+    Raises a ValueError if the content is not the expected one, an OSError if the source cannot be reached or the target
+    cannot be written, and an ImportError without pooch; nothing is then left behind.
     """
     addresses = _addresses(source)
     pooch = import_extra("pooch", needed_by="A download", extra="data")
     _check_connection(addresses[0])
-    get = pooch.HTTPDownloader(timeout=(_CONNECT_S, _READ_S))
+    get = pooch.HTTPDownloader(timeout=(_CONNECT_SECONDS, _READ_SECONDS))
     with tempfile.TemporaryDirectory() as folder, StepProgress() as progress:
         progress.step(f"Downloading {target.name}", len(addresses))
         paths = [Path(folder, str(i)) for i in range(len(addresses))]
@@ -69,12 +60,12 @@ def download(source: Source, target: Path) -> None:
 
 def table_sha256(table: NDArray[np.float64]) -> str:
     """Sha256 of a table (n, c) in row order, its values rounded to ten significant digits."""
-    # Adding 0 makes 0 of -0.
+    # Adding 0 turns -0 into 0.
     rounded = np.array([float(f"{value:.9e}") for value in table.ravel().tolist()]) + 0.0
     return hashlib.sha256(rounded.astype("<f8").tobytes()).hexdigest()
 
 
-def splits_sha256(splits: list[Indices]) -> str:
+def splits_sha256(splits: list[NDArray[np.int32]]) -> str:
     """Sha256 of the index arrays train_0, test_0, train_1 and so on, each after its length."""
     digest = hashlib.sha256()
     for indices in splits:
@@ -95,42 +86,42 @@ def _split_names(source: Source) -> list[str]:
 
 
 def _check_connection(address: str) -> None:
-    # A dead name server would hold a download up for half a minute, whatever its own time limit.
+    """Raise a ConnectionError within seconds; pooch would wait half a minute for a name server that hangs."""
     url = urlsplit(address)
     host, port = str(url.hostname), url.port or (443 if url.scheme == "https" else 80)
     if url.scheme in getproxies() and not proxy_bypass(host):
         return
-    outcome: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
+    errors: list[OSError] = [TimeoutError("no answer in time")]
 
     def connect() -> None:
         try:
-            socket.create_connection((host, port), timeout=_CONNECT_S).close()
-            outcome.put(None)
+            socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+            errors.clear()
         except OSError as error:
-            outcome.put(error)
+            errors.insert(0, error)
 
-    threading.Thread(target=connect, daemon=True).start()
-    try:
-        error = outcome.get(timeout=_CONNECT_S)
-    except queue.Empty:
-        error = TimeoutError("no answer in time")
-    if error is not None:
-        raise ConnectionError(f"no connection to {host}: {error}")
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_CONNECT_SECONDS)
+    if errors:
+        raise ConnectionError(f"no connection to {host}: {errors[0]}")
 
 
 def _checked(source: Source, paths: list[Path]) -> bytes:
-    """Content of the target, if what was downloaded is what was expected."""
+    """Content of the target file, or a ValueError if its checksum is wrong."""
     try:
         content, found = _packed(source, paths)
-        reason = f"its sha256 is {found}, not {source['sha256']}"
     except (ValueError, IndexError) as error:
-        content, found, reason = b"", "", str(error)
-    if found != source["sha256"]:
-        raise ValueError(f"What {source['url']} sent is not the expected data, and was removed: {reason}. Try again.")
-    return content
+        reason = str(error)
+    else:
+        if found == source["sha256"]:
+            return content
+        reason = f"its sha256 is {found}, not {source['sha256']}"
+    raise ValueError(f"What {source['url']} sent is not the expected data, and was removed: {reason}. Try again.")
 
 
 def _packed(source: Source, paths: list[Path]) -> tuple[bytes, str]:
+    """Content of the target file, and the checksum of its values."""
     if source["kind"] == "file":
         raw = paths[0].read_bytes()
         return gzip.compress(raw, mtime=0), hashlib.sha256(raw).hexdigest()

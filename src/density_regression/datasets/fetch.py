@@ -1,6 +1,6 @@
-"""Where a data file lies: in the folder that the user names, or else in the cache, downloaded if need be."""
+"""Locating data files: in a folder that the user names, or else in a cache of downloads."""
 
-__all__ = ["DATA_DIR_VARIABLE", "cache_folder", "find_file", "local_file", "named_folder", "sources"]
+__all__ = ["DATA_DIR_VARIABLE", "PathLike", "cache_folder", "find_file", "local_file", "named_folder", "sources"]
 
 import functools
 import json
@@ -16,36 +16,23 @@ PathLike = str | os.PathLike[str]
 
 
 def find_file(relative: str, data_dir: PathLike | None = None) -> Path:
-    """Path of a data file, downloaded into the cache if no folder is named and there is a source.
+    """Path of a data file such as ``"uci/yacht.csv.gz"``, or a FileNotFoundError.
 
-    Parameters
-    ----------
-    relative : str
-        Name within the folder, such as ``"uci/yacht.csv.gz"``.
-    data_dir : path, optional
-        Folder to look in. If omitted, the environment variable ``DENSITY_REGRESSION_DATA`` names it. A folder that is
-        named is the only place looked in. If none is, the cache is, and then the public source.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is not in the folder that was named, or has no public source, or the source cannot be reached.
-    ValueError
-        If what came from the source is not the expected data. Nothing of it is kept.
+    Only `data_dir` is searched if given, else only the folder that the environment variable ``DENSITY_REGRESSION_DATA``
+    names. Without either, the file is looked up in the cache and then downloaded from its public source.
     """
-    path = local_file(relative, data_dir)
-    if path is not None:
+    folder = named_folder(data_dir)
+    path = (folder or cache_folder()) / relative
+    if path.is_file():
         return path
     remedy = (
         f"pass data_dir= (--data-dir on the command line), or set the environment variable {DATA_DIR_VARIABLE}, "
         f"to a folder that holds {relative}"
     )
-    folder = named_folder(data_dir)
     if folder is not None:
-        raise FileNotFoundError(f"There is no file {folder / relative}: {remedy}.")
+        raise FileNotFoundError(f"There is no file {path}: {remedy}.")
     if relative not in sources():
         raise FileNotFoundError(f"No data folder was given, and {relative} cannot be downloaded: {remedy}.")
-    path = cache_folder() / relative
     try:
         download(sources()[relative], path)
     except (OSError, ImportError) as error:
@@ -54,13 +41,13 @@ def find_file(relative: str, data_dir: PathLike | None = None) -> Path:
 
 
 def local_file(relative: str, data_dir: PathLike | None = None) -> Path | None:
-    """Path of a data file in the folder that is named, else in the cache; None if it is not there."""
+    """Path of a data file in the user's folder, else in the cache; None if it is not there."""
     path = (named_folder(data_dir) or cache_folder()) / relative
     return path if path.is_file() else None
 
 
 def cache_folder() -> Path:
-    """Folder that downloads are kept in, laid out like a data folder: ``~/.cache/density-regression``."""
+    """Folder of downloads, laid out like a data folder: ``~/.cache/density-regression``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "density-regression"
 
 
@@ -73,6 +60,6 @@ def sources() -> dict[str, Source]:
 
 
 def named_folder(data_dir: PathLike | None) -> Path | None:
-    """The folder that the user names, by an argument or by the environment; None if there is none."""
+    """Folder that the user names by an argument or by the environment, or None."""
     folder = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
     return Path(folder).expanduser() if folder else None

@@ -1,17 +1,16 @@
-"""Data under distribution shift: gaps and tails of one feature, and red wine against white."""
+"""Distribution shift: gaps and tails of one feature, and red wine against white."""
 
 __all__ = ["Rows", "ShiftData", "ShiftSplit", "gap_splits", "load_wine_shift", "tail_splits"]
 
-import os
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from density_regression.datasets.fetch import PathLike
 from density_regression.datasets.uci import load_uci, standard_splits
 
-Indices = NDArray[np.intp]
 Kind = Literal["gap", "tail"]
 
 
@@ -23,10 +22,7 @@ class Rows(NamedTuple):
 
 
 class ShiftData(NamedTuple):
-    """Training rows, held-out rows of the same law where there are any, and test sets by name.
-
-    The first test set is in distribution, the others are shifted.
-    """
+    """Training rows, held-out rows of the same distribution if any, and named tests, all but the first shifted."""
 
     name: str
     train: Rows
@@ -35,16 +31,15 @@ class ShiftData(NamedTuple):
 
 
 class ShiftSplit(NamedTuple):
-    """Row indices, sorted, of a split along one feature.
+    """Sorted row indices of a split along one feature.
 
-    `genuine` says that no test value of the feature occurs in training. Where many rows share a value, as in a
-    column of counts, a split may cut through them, and the shift is then partly one in name only.
+    `genuine` is False if some test value of the feature also occurs in training, as in a column of counts.
     """
 
     kind: Kind
     feature: str
-    train: Indices
-    test: Indices
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
     genuine: bool
 
 
@@ -60,8 +55,8 @@ def gap_splits(X: ArrayLike, feature_names: Sequence[str]) -> list[ShiftSplit]:
     Returns
     -------
     list of ShiftSplit
-        One for each feature that is not constant, in their order. With the rows sorted by the feature, ties in
-        the order of rows, the test rows are the ``n // 3`` rows that follow the first ``n // 3``.
+        One for each feature that is not constant, in their order. With the rows sorted by the feature (stably), the
+        test rows are the ``n // 3`` rows that follow the first ``n // 3``.
     """
     return _splits("gap", X, feature_names)
 
@@ -69,36 +64,21 @@ def gap_splits(X: ArrayLike, feature_names: Sequence[str]) -> list[ShiftSplit]:
 def tail_splits(X: ArrayLike, feature_names: Sequence[str]) -> list[ShiftSplit]:
     """Hold out the lowest and the highest sixth of each feature, so that a model must extrapolate.
 
-    Parameters
-    ----------
-    X : array-like of shape (n, d)
-        Finite features, n at least 6.
-    feature_names : sequence of d str
-
-    Returns
-    -------
-    list of ShiftSplit
-        One for each feature that is not constant, in their order. With the rows sorted by the feature, ties in
-        the order of rows, the test rows are the first ``n // 6`` and the last ``n // 6``.
+    Parameters and result are those of `gap_splits`, with the first and the last ``n // 6`` rows as test rows.
     """
     return _splits("tail", X, feature_names)
 
 
-def load_wine_shift(split: int, data_dir: str | os.PathLike[str] | None = None) -> ShiftData:
-    """Red wine to train on; red and white wine to test on.
+def load_wine_shift(split: int, data_dir: PathLike | None = None) -> ShiftData:
+    """Train on red wine, test on red and on white wine; the target is the quality, from 0 to 10.
 
     Parameters
     ----------
     split : int
-        Number of the standard split of red wine, from 0 to 19.
+        Number of the standard split of red wine, from 0 to 19. The tests are its test rows, ``"wine_red"``, and all
+        rows of ``"wine_white"``; no rows are held out.
     data_dir : path, optional
         Folder that holds ``uci/``, as for `load_uci`.
-
-    Returns
-    -------
-    ShiftData
-        Name ``"wine_red"``, no held-out rows, and the tests ``"wine_red"`` (the split's own) and ``"wine_white"``
-        (all rows). The target is the quality, from 0 to 10.
     """
     splits = standard_splits("wine_red", data_dir)
     if split not in range(len(splits)):

@@ -1,10 +1,9 @@
-"""The UCI regression tables and their standard train/test splits; and tables of your own beside them."""
+"""UCI regression tables with their standard train/test splits, and the user's own tables."""
 
 __all__ = ["UCI_NAMES", "UCIDataset", "load_uci", "own_tables", "random_splits", "read_table", "standard_splits"]
 
 import csv
 import gzip
-import os
 import warnings
 import zipfile
 import zlib
@@ -16,29 +15,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from density_regression.datasets.fetch import find_file, named_folder
+from density_regression.datasets.fetch import PathLike, find_file, named_folder
 
-_WITH_SPLITS = (
-    "boston",
-    "concrete",
-    "energy",
-    "kin8nm",
-    "naval",
-    "power",
-    "protein",
-    "wine_red",
-    "yacht",
-)
+_WITH_SPLITS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine_red", "yacht")
 UCI_NAMES = (*_WITH_SPLITS, "wine_white", "year", "year_partial_90feat")
 
-_YEAR = (463_715, 515_345)
-"""Rows of the standard training part of YearPredictionMSD, and all of its rows."""
+_YEAR_ROWS = (463_715, 515_345)
+"""Number of training rows of YearPredictionMSD, and of all its rows."""
 
 Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 class UCIDataset(NamedTuple):
-    """One table: features X (n, d), target y (n,), both float64 in their original units, and names."""
+    """Features X (n, d) and target y (n,), both float64 in their original units, and their names."""
 
     X: NDArray[np.float64]
     y: NDArray[np.float64]
@@ -46,8 +35,8 @@ class UCIDataset(NamedTuple):
     target_name: str
 
 
-def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDataset:
-    """Read one UCI regression table.
+def load_uci(name: str, data_dir: PathLike | None = None) -> UCIDataset:
+    """Read one UCI regression table, with its rows in the order that `standard_splits` refers to.
 
     Parameters
     ----------
@@ -55,22 +44,9 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
         One of ``UCI_NAMES``, or of `own_tables`. ``"year"`` is YearPredictionMSD, its year moved to the last column,
         and ``"year_partial_90feat"`` a sample of it (1,176 rows).
     data_dir : path, optional
-        Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last, separated by commas. If
-        omitted, the environment variable ``DENSITY_REGRESSION_DATA`` names it; without either, the table is downloaded
-        once, if it has a public source (all but the two of songs).
-
-    Returns
-    -------
-    UCIDataset
-        Named tuple ``(X, y, feature_names, target_name)``, with X of shape (n, d) and y of shape (n,),
-        in the original units and in the row order that `standard_splits` refers to.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the file or the download is not such a table.
-    FileNotFoundError
-        If the file is not in the folder, or no folder is given and it cannot be downloaded.
+        Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last, separated by commas. By
+        default that of the environment variable ``DENSITY_REGRESSION_DATA``; without either, the table is downloaded
+        once, if it has a public source (all but the two of YearPredictionMSD).
     """
     own = _own_files(data_dir)
     _check_name(name, (*UCI_NAMES, *own), "is neither a known UCI table nor one in the folder")
@@ -81,14 +57,8 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None) -> UCIDa
     return UCIDataset(table[:, :-1], table[:, -1], tuple(header[:-1]), header[-1])
 
 
-def read_table(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[np.float64]]:
-    """Names of the columns and finite numbers (n, columns) of a ``.csv`` or ``.csv.gz`` file with a header row.
-
-    Raises
-    ------
-    ValueError
-        If it is not such a table.
-    """
+def read_table(path: PathLike) -> tuple[list[str], NDArray[np.float64]]:
+    """Column names and finite numbers (n, columns) of a ``.csv`` or ``.csv.gz`` file with a header row."""
     path = Path(path)
     try:
         header, table = _read(path)
@@ -100,26 +70,25 @@ def read_table(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[np.floa
             f"{path} must have a header that names each column: "
             f"got {len(header)} names and rows of {table.shape[1]} values."
         )
-    missing = [column for column, values in zip(header, table.T, strict=True) if not np.isfinite(values).all()]
-    if missing:
+    if missing := [name for name, values in zip(header, table.T, strict=True) if not np.isfinite(values).all()]:
         raise ValueError(f"{path} has values that are missing or infinite, in {', '.join(missing)}.")
     return header, table
 
 
-def own_tables(data_dir: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
-    """Names of tables that are not UCI's but the user's own: ``uci/NAME.csv``, or ``.csv.gz``, in a data folder."""
+def own_tables(data_dir: PathLike | None = None) -> tuple[str, ...]:
+    """Names of the user's own tables: ``uci/NAME.csv`` or ``.csv.gz`` in a data folder, NAME not in ``UCI_NAMES``."""
     return tuple(_own_files(data_dir))
 
 
 def random_splits(rows: int, count: int = 20, random_state: int = 0) -> list[Split]:
-    """Divide the rows of a table at random, nine to one, as the standard splits are; `count` times."""
+    """Draw `count` random train/test splits (90/10) of the rows of a table."""
     rng = np.random.default_rng(random_state)
     test = max(rows // 10, 1)
     orders = [rng.permutation(rows) for _ in range(count)]
     return [(np.sort(order[test:]), np.sort(order[:test])) for order in orders]
 
 
-def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Split]:
+def standard_splits(name: str, data_dir: PathLike | None = None) -> list[Split]:
     """Read the train/test splits (90/10) that published results on a UCI table use.
 
     Parameters
@@ -127,26 +96,17 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
     name : str
         One of ``UCI_NAMES``, except ``"wine_white"`` and ``"year_partial_90feat"``, which have none.
     data_dir : path, optional
-        Folder that holds ``uci/splits/NAME.npz``, with arrays ``train_0, test_0, train_1, ...``. If
-        omitted, the environment variable ``DENSITY_REGRESSION_DATA`` names it; without either, the splits are
-        downloaded once.
+        Folder that holds ``uci/splits/NAME.npz``, with arrays ``train_0, test_0, train_1, ...``. By default that of
+        the environment variable ``DENSITY_REGRESSION_DATA``; without either, the splits are downloaded once.
 
     Returns
     -------
     list of (train, test)
-        0-based row indices into what `load_uci` returns, each an integer array of one dimension;
-        20 pairs, for protein 5, and for ``"year"`` the one that its authors give.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown or has no standard splits, or the file does not hold pairs of arrays.
-    FileNotFoundError
-        If the file is not in the folder, or no folder is given and it cannot be downloaded.
+        Row indices into what `load_uci` returns: 20 pairs, for protein 5, and for ``"year"`` the one of its authors.
     """
     _check_name(name, UCI_NAMES, "is not a known UCI table")
     if name == "year":
-        return [(np.arange(_YEAR[0]), np.arange(*_YEAR))]
+        return [(np.arange(_YEAR_ROWS[0]), np.arange(*_YEAR_ROWS))]
     _check_name(name, _WITH_SPLITS, "has no standard splits")
     path = find_file(f"uci/splits/{name}.npz", data_dir)
     try:
@@ -161,13 +121,9 @@ def standard_splits(name: str, data_dir: str | os.PathLike[str] | None = None) -
 
 
 def _read(path: Path) -> tuple[list[str], NDArray[np.float64]]:
-    """Header and numbers; where there are none, an error stands for NumPy's warning."""
-    with (
-        gzip.open(path, "rt", encoding="utf-8-sig")
-        if path.suffix == ".gz"
-        else path.open(encoding="utf-8-sig") as file,
-        warnings.catch_warnings(action="ignore"),
-    ):
+    """Header and numbers; without rows an error is raised instead of NumPy's warning."""
+    open_text = gzip.open if path.suffix == ".gz" else open
+    with open_text(path, "rt", encoding="utf-8-sig") as file, warnings.catch_warnings(action="ignore"):
         header = _header(file)
         table = np.loadtxt(file, dtype=np.float64, delimiter=",", quotechar='"', comments=None, ndmin=2)
     if table.size == 0:
@@ -183,25 +139,20 @@ def _header(lines: Iterable[str]) -> list[str]:
         raise ValueError("it has no rows")
     if len(names) < 2:
         raise ValueError(f"its header must name two columns or more, separated by commas, got {names[0]!r}")
-    if all(map(_is_number, names)):
+    try:
+        list(map(float, names))
+    except ValueError:
+        pass
+    else:
         raise ValueError("its first line is numbers, not names of columns")
     if "" in names:
         raise ValueError(f"column {names.index('') + 1} has no name; an index that was written along is no feature")
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    if repeated:
+    if repeated := [name for name, times in Counter(names).items() if times > 1]:
         raise ValueError(f"names of columns must differ: {', '.join(repeated)}")
     return names
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _own_files(data_dir: str | os.PathLike[str] | None) -> dict[str, list[Path]]:
+def _own_files(data_dir: PathLike | None) -> dict[str, list[Path]]:
     folder = named_folder(data_dir)
     found: dict[str, list[Path]] = {}
     for file in sorted((folder / "uci").glob("*.csv*")) if folder is not None else []:

@@ -1,6 +1,4 @@
-"""How much each method is given: the paper's settings, or an equal search for its own."""
-
-from __future__ import annotations
+"""Hyper-parameters of each fit: the paper's, or those of a search with an equal budget for every method."""
 
 import math
 import zlib
@@ -9,23 +7,23 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-__all__ = ["LARGEST_BUDGET", "Protocol", "Settings", "paper_settings", "search_space"]
+__all__ = ["LARGEST_BUDGET", "Hyperparameters", "Protocol", "paper_settings", "search_space"]
 
 Protocol = Literal["paper", "tuned"]
 
-Settings = dict[str, Any]
+Hyperparameters = dict[str, Any]
 
-TUNED: Final[Settings] = {"epochs": 400, "patience": 50}
-"""What no search decides: training stops early, by held-out rows."""
+FIXED: Final[Hyperparameters] = {"epochs": 400, "patience": 50}
+"""Not searched: early stopping on held-out rows chooses the epochs."""
 
-SHARED: Final[dict[str, tuple[Any, ...]]] = {
+SHARED_GRID: Final[dict[str, tuple[Any, ...]]] = {
     "hidden": ((50,), (100, 100)),
     "learning_rate": (1e-3, 3e-3, 1e-2),
     "weight_decay": (1e-4, 1e-2, 0.1),
 }
-"""What is searched for every method."""
+"""Values searched for every method."""
 
-OWN: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
+METHOD_GRIDS: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
     "Density-Regression": {"average": (2.0, 5.0, 20.0)},
     "Gaussian": {"beta": (0.0, 0.5)},
     "MC Dropout": {"dropout": (0.02, 0.05, 0.1, 0.2)},
@@ -36,18 +34,17 @@ OWN: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
     "DUE": {"n_inducing": (20, 100)},
     "Deep Ensembles": {"beta": (0.0, 0.5)},
 }
-"""The main hyper-parameter of a method that has one."""
+"""Values of the main hyper-parameter of a method, where it has one."""
+
+LARGEST_BUDGET: Final = 1 + math.prod(len(values) for values in SHARED_GRID.values())
+"""Number of settings of the method with the fewest."""
 
 
-LARGEST_BUDGET: Final = 1 + math.prod(len(values) for values in SHARED.values())
-"""As many settings as the method with the fewest has."""
-
-
-def paper_settings(suite: str, dataset: str) -> Settings:
+def paper_settings(suite: str, dataset: str) -> Hyperparameters:
     """The paper's network, epochs and batch size; all else is the method's default.
 
-    Its batches of one row (or two, or eight) on most UCI sets are 32 here. They would take days; and as learning
-    rates chosen for them do not suit 32 rows, every method keeps its own.
+    Most UCI runs of the paper have batches of one row (or two, or eight), which would take days. Batches have 32 rows
+    here, and every method keeps its own learning rate, as rates chosen for single rows do not suit them.
     """
     if suite == "cubic":
         # 5,000 updates of 128 rows: the 850 rows that are not held out make seven batches.
@@ -61,14 +58,14 @@ def paper_settings(suite: str, dataset: str) -> Settings:
     return {"hidden": (100,) if large else (50,), "epochs": 40, "batch_size": 64 if large else 32, "patience": None}
 
 
-def search_space(method: str, dataset: str, budget: int) -> list[Settings]:
-    """The `budget` settings to try: the method's defaults, then draws from the grid, without return.
+def search_space(method: str, dataset: str, budget: int) -> list[Hyperparameters]:
+    """The `budget` settings to try: the method's defaults, then draws from the grid without replacement.
 
-    The draws depend on the names alone, so that a search can be taken up again.
+    The draws depend on the names alone, so that an interrupted search can be continued.
     """
     if not 1 <= budget <= LARGEST_BUDGET:
         raise ValueError(f"budget must lie between 1 and {LARGEST_BUDGET}, as many as every method has, got {budget}.")
-    grid = SHARED | OWN.get(method, {})
+    grid = SHARED_GRID | METHOD_GRIDS.get(method, {})
     choices = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     order = np.random.default_rng(zlib.crc32(f"{method} {dataset}".encode())).permutation(len(choices))
-    return [TUNED, *(TUNED | choices[i] for i in order)][:budget]
+    return [FIXED, *(FIXED | choices[i] for i in order)][:budget]

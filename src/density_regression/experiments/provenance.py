@@ -1,6 +1,4 @@
-"""Which code made a result."""
-
-from __future__ import annotations
+"""Commit and versions of the code that made a result."""
 
 import platform
 import subprocess
@@ -14,7 +12,7 @@ __all__ = ["provenance"]
 
 @cache
 def provenance() -> dict[str, Any]:
-    """The commit, if the package runs from a checkout, and the versions that made a record."""
+    """Commit, if the package runs from a git checkout, and versions of the main packages."""
     packages = ("density-regression", "torch", "numpy", "scikit-learn")
     versions = {"python": platform.python_version(), **{name: version(name) for name in packages}}
     return {"commit": _commit(), "versions": versions}
@@ -27,7 +25,7 @@ def _commit() -> str | None:
 
     try:
         if not git("ls-files", Path(__file__).name):
-            # Installed into somebody else's checkout, whose commit says nothing of ours.
+            # Installed inside the checkout of another project.
             return None
         changed = git("status", "--porcelain", "--", "..")
         return git("rev-parse", "--short=12", "HEAD") + ("+changed" if changed else "")

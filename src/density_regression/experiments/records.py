@@ -1,30 +1,30 @@
-"""Result records: JSON lines that are appended whole, and repaired where a line was cut short."""
+"""Result records: a file of JSON lines to which whole lines are appended; incomplete ones are removed."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from density_regression._files import write_whole
+from density_regression.io.files import write_whole
 
 try:
     import fcntl
 except ImportError:  # pragma: no cover - Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Cell", "Record", "RecordFile", "latest", "read_records"]
+__all__ = ["FitKey", "Record", "RecordFile", "latest", "read_records"]
 
 Record = dict[str, Any]
-"""One cell of a benchmark; `docs/bench.md` describes its fields."""
+"""Result of one fit; `docs/bench.md` describes its fields."""
 
 
-class Cell(NamedTuple):
-    """One fit: what a record is found again by."""
+class FitKey(NamedTuple):
+    """What identifies one fit and its record."""
 
     suite: str
     protocol: str
@@ -34,33 +34,21 @@ class Cell(NamedTuple):
     method: str
 
     @classmethod
-    def of(cls, record: Record) -> Cell:
-        """The cell that a record is of."""
+    def of(cls, record: Record) -> FitKey:
+        """Key of a record."""
         return cls(*(record[name] for name in cls._fields))
 
+    @property
+    def is_search(self) -> bool:
+        """Whether the fit belongs to a search for settings."""
+        return self.split.startswith("search ")
 
-class RecordFile:
-    """A file of records, one JSON object a line, that one process at a time may open.
 
-    Opening it drops what a killed run left half-written, so that it can be appended to. Close it, or use it as a
-    context, to let others in.
+class RecordFile(AbstractContextManager["RecordFile"]):
+    """File of records, one JSON object per line, that one process at a time may open (else `BlockingIOError`).
 
-    Parameters
-    ----------
-    path : path
-        Made, with its folder, if it is not there.
-
-    Attributes
-    ----------
-    records : list of dict
-        What it held when it was opened.
-    dropped : int
-        Lines that were no records and were removed.
-
-    Raises
-    ------
-    BlockingIOError
-        If another process has it open.
+    Opening it creates it if it is missing, reads its `records`, and removes lines that a killed run left incomplete;
+    `dropped` is their number. Use it as a context manager, or close it, to release its lock.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -71,32 +59,27 @@ class RecordFile:
         self.records, good, self.dropped = _parse(content)
         if good != content:
             write_whole(self.path, good)
-            # The lock was on the file that has just been replaced.
+            # The lock was on the file that was just replaced.
             self._file.close()
             self._file = self._locked()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         self._file.close()
 
-    def done(self) -> dict[Cell, Record]:
-        """Those of its records that are of a fit that did not fail, by their cells."""
-        return {Cell.of(record): record for record in self.records if "error" not in record}
+    def done(self) -> dict[FitKey, Record]:
+        """Records of fits that did not fail, by key."""
+        return {FitKey.of(record): record for record in self.records if "error" not in record}
 
     def append(self, record: Record) -> None:
-        """Add a record, on the disk before this returns; or none of it, if the disk is full."""
+        """Append a record and flush it to the disk; if the disk is full, the file is left as it was."""
         line = (json.dumps(record, allow_nan=False) + "\n").encode()
         size = os.fstat(self._file.fileno()).st_size
         try:
-            # The file has no buffer, and may take a part at a time: what did not fit must not be written by `close`.
+            # An unbuffered file may take a part at a time; a buffer would be written again by `close`.
             while line:
                 line = line[self._file.write(line) :]
             os.fsync(self._file.fileno())
@@ -116,19 +99,13 @@ class RecordFile:
             ) from error
         if os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
             return file
-        # Another run has repaired it since it was opened here: what is appended to the old one would be lost.
+        # Another run replaced the file after it was opened here.
         file.close()
         return self._locked()
 
 
 def read_records(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Record]:
-    """Read the records of files, or of all `.jsonl` files in folders; what is no record is passed over.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a path is not there, or none holds a record.
-    """
+    """Read the records of files, or of all `.jsonl` files in folders; other lines are skipped."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     records = []
     for path in map(Path, given):
@@ -142,32 +119,28 @@ def read_records(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """One record of each cell: the last that did not fail, or else the last."""
-    found: dict[Cell, Record] = {}
+    """One record for each fit: the last that did not fail, or else the last."""
+    found: dict[FitKey, Record] = {}
     for record in records:
-        before = found.get(Cell.of(record))
-        if before is None or "error" in before or "error" not in record:
-            found[Cell.of(record)] = record
+        key = FitKey.of(record)
+        if "error" not in record or "error" in found.get(key, record):
+            found[key] = record
     return list(found.values())
 
 
 def _parse(content: bytes) -> tuple[list[Record], bytes, int]:
-    """Records, the lines they came from, and how many other lines there were."""
+    """Records, the lines that hold them, and the number of other lines."""
     records, good, bad = [], [], 0
     for line in content.split(b"\n"):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
             record = None
-        if _is_record(record):
+        if isinstance(record, dict) and all(
+            isinstance(record.get(name), int if name == "seed" else str) for name in FitKey._fields
+        ):
             records.append(record)
             good.append(line + b"\n")
         elif line.strip():
             bad += 1
     return records, b"".join(good), bad
-
-
-def _is_record(value: Any) -> bool:
-    """Whether it names a cell: by words, and the number of a seed."""
-    kinds = {"seed": int}
-    return isinstance(value, dict) and all(isinstance(value.get(name), kinds.get(name, str)) for name in Cell._fields)

@@ -1,6 +1,4 @@
-"""Tests for differences between methods over resampled splits, and ranks over data sets."""
-
-from __future__ import annotations
+"""Significance tests for differences between methods over resampled splits, and ranks over data sets."""
 
 import math
 from collections.abc import Mapping
@@ -18,10 +16,10 @@ __all__ = [
     "corrected_t_test",
     "friedman",
     "holm",
+    "mean_and_sd",
     "mean_ranks",
     "nemenyi_critical_difference",
     "paired_p_value",
-    "plain_t_test",
     "tied_with_best",
 ]
 
@@ -30,110 +28,80 @@ Test = Literal["corrected", "plain"]
 
 
 class Friedman(NamedTuple):
-    """Friedman's statistic, corrected for ties, and its p-value (chi-squared, methods - 1 degrees)."""
+    """Friedman's statistic, corrected for ties, and its p-value (chi-squared, methods - 1 degrees of freedom)."""
 
     statistic: float
     p_value: float
 
 
+def mean_and_sd(values: ArrayLike) -> tuple[float, float]:
+    """Mean and standard deviation (n - 1; NaN for one value), scaled so that squares of huge values do not overflow."""
+    array = np.asarray(values, dtype=np.float64)
+    scale = float(np.abs(array).max()) or 1.0
+    scaled = array / scale
+    sd = scale * float(scaled.std(ddof=1)) if len(array) > 1 else math.nan
+    return scale * float(scaled.mean()), sd
+
+
 def corrected_t_test(differences: ArrayLike, test_to_train: float) -> float:
     """Two-sided p-value of the corrected resampled t-test (Nadeau & Bengio, 2003).
 
-    Splits share training rows, so their differences are correlated, and the variance of their mean is
-    not s^2 / n but about s^2 (1 / n + n_test / n_train).
+    Splits share training rows, so their differences are correlated, and the variance of their mean is about
+    s^2 (1 / n + n_test / n_train) instead of s^2 / n. With a ratio of 0 it is the ordinary paired t-test.
 
     Parameters
     ----------
     differences : array-like of shape (n,)
-        One method's score minus another's, split by split, in any unit.
+        One method's score minus another's on each split, in any unit.
     test_to_train : float
-        Rows to test on over rows to train on, in one split.
+        n_test / n_train of one split.
 
     Returns
     -------
     float
-        1 where n < 2, for one difference has no spread to judge it by, and where all differences are 0;
-        0 where n >= 2 differences are all the same number, not 0.
+        1 if n < 2 or all differences are 0; 0 if n >= 2 differences are all equal but not 0.
     """
     values = _differences(differences, test_to_train)
     largest = np.abs(values).max(initial=0.0)
     if len(values) < 2 or largest == 0:
         return 1.0
-    # The statistic has no unit; of 1e300 the square would overflow.
+    # Scaled, as the squares of huge differences overflow.
     scaled = values / largest
     if np.ptp(scaled) == 0:
         return 0.0
-    return float(2 * stats.t.sf(abs(scaled.mean()) / _error(scaled, test_to_train), len(scaled) - 1))
+    return float(2 * stats.t.sf(abs(scaled.mean()) / _standard_error(scaled, test_to_train), len(scaled) - 1))
 
 
 def corrected_interval(differences: ArrayLike, test_to_train: float, level: float = 0.95) -> tuple[float, float]:
-    """Interval of the mean difference that holds what `corrected_t_test` would not reject.
+    """Confidence interval of the mean difference: the means that `corrected_t_test` does not reject.
 
-    Parameters
-    ----------
-    differences, test_to_train
-        As in `corrected_t_test`.
-    level : float
-        Chance that the interval holds the true mean.
-
-    Returns
-    -------
-    tuple of two floats
-        Lower and upper end, in the differences' unit; infinite where n < 2 or beyond what a float can hold.
+    Its ends are in the unit of the differences; infinite if n < 2 or beyond the range of floats.
     """
     values = _differences(differences, test_to_train)
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}; 0.95 is usual.")
     if len(values) < 2:
         return -math.inf, math.inf
-    # As in the test, squares must not overflow.
     largest = float(np.abs(values).max()) or 1.0
     scaled = values / largest
     mean = float(scaled.mean())
-    half = float(stats.t.ppf((1 + level) / 2, len(scaled) - 1)) * _error(scaled, test_to_train)
+    half = float(stats.t.ppf((1 + level) / 2, len(scaled) - 1)) * _standard_error(scaled, test_to_train)
     return largest * (mean - half), largest * (mean + half)
 
 
-def plain_t_test(differences: ArrayLike) -> float:
-    """Two-sided p-value of the ordinary paired t-test, which takes splits for independent.
-
-    The paper's test. Edge cases as in `corrected_t_test`.
-    """
-    return corrected_t_test(differences, 0.0)
-
-
 def paired_p_value(ours: ArrayLike, theirs: ArrayLike, test_to_train: float, test: Test = "corrected") -> float:
-    """Two-sided p-value that two methods differ, from their scores on the same splits.
-
-    Parameters
-    ----------
-    ours, theirs : array-like of shape (n,)
-        Scores, split by split.
-    test_to_train : float
-        As in `corrected_t_test`; the plain test does not use it.
-    test : {"corrected", "plain"}
-    """
+    """Two-sided p-value for a difference of two methods, from their scores (n,) on the same splits."""
     if test not in ("corrected", "plain"):
         raise ValueError(f'test must be "corrected" or "plain", got {test!r}.')
     one, other = _vector("ours", ours), _vector("theirs", theirs)
     if len(one) != len(other):
         raise ValueError(f"scores are paired by split: give equally many, got {len(one)} and {len(other)}.")
-    # Halves, as 1e308 - -1e308 is no float.
+    # Halves, as 1e308 - -1e308 overflows.
     return corrected_t_test(one / 2 - other / 2, test_to_train if test == "corrected" else 0.0)
 
 
 def holm(p_values: ArrayLike) -> FloatArray:
-    """Holm's step-down adjusted p-values: compare each with the level of the whole family.
-
-    Parameters
-    ----------
-    p_values : array-like of shape (m,)
-
-    Returns
-    -------
-    array of shape (m,)
-        In the order given.
-    """
+    """Holm's step-down adjusted p-values, of shape (m,) and in the order given."""
     raw = _vector("p_values", p_values)
     if np.any((raw < 0) | (raw > 1)):
         raise ValueError(f"p_values must lie in [0, 1], got {raw.min()!r} to {raw.max()!r}.")
@@ -145,26 +113,17 @@ def holm(p_values: ArrayLike) -> FloatArray:
 
 
 def tied_with_best(
-    scores: Mapping[str, ArrayLike],
-    test_to_train: float,
-    level: float = 0.05,
-    test: Test = "corrected",
+    scores: Mapping[str, ArrayLike], test_to_train: float, level: float = 0.05, test: Test = "corrected"
 ) -> set[str]:
-    """The method with the lowest mean, and those not significantly worse than it.
+    """Method with the lowest mean score, and those not significantly worse at a level.
 
-    Every other method is compared with the best one; p-values are Holm-corrected over these comparisons.
-
-    Parameters
-    ----------
-    scores : mapping from a method's name to array-like of shape (n,)
-        Scores on the same n splits, lower is better.
-    test_to_train, level, test
-        As in `paired_p_value`; a p-value below ``level`` is significant.
+    `scores` are those of each method on the same n splits. Every other method is compared with the best one by
+    `paired_p_value`; p-values are Holm-corrected over these comparisons.
     """
     if not scores:
         return set()
     columns = {name: _vector(name, values) for name, values in scores.items()}
-    # Divided before they are added up, as the sum of huge scores may be no float.
+    # Divided first, as the sum of huge scores may overflow.
     best = min(columns, key=lambda name: float(np.sum(columns[name] / len(columns[name]))))
     others = [name for name in columns if name != best]
     p_values = [paired_p_value(columns[name], columns[best], test_to_train, test) for name in others]
@@ -172,28 +131,12 @@ def tied_with_best(
 
 
 def mean_ranks(table: ArrayLike) -> FloatArray:
-    """Mean rank of each method over data sets; 1 is the lowest score, equal scores share their ranks.
-
-    Parameters
-    ----------
-    table : array-like of shape (datasets, methods)
-        Scores, lower is better.
-
-    Returns
-    -------
-    array of shape (methods,)
-    """
+    """Mean ranks (methods,) of scores (datasets, methods): 1 is the lowest score, ties share their mean rank."""
     return np.asarray(_ranks(table).mean(axis=0), dtype=np.float64)
 
 
 def friedman(table: ArrayLike) -> Friedman:
-    """Friedman's test that all methods rank alike.
-
-    Parameters
-    ----------
-    table : array-like of shape (datasets, methods)
-        Scores, lower is better; at least two of either.
-    """
+    """Friedman's test that all methods rank alike, from scores of shape (datasets, methods)."""
     ranks = _ranks(table)
     datasets, methods = ranks.shape
     if datasets < 2 or methods < 2:
@@ -208,14 +151,9 @@ def friedman(table: ArrayLike) -> Friedman:
 
 @cache
 def nemenyi_critical_difference(methods: int, datasets: int, level: float = 0.05) -> float:
-    """How far two mean ranks must lie apart to differ significantly (Nemenyi's test; Demsar, 2006).
+    """Smallest significant difference of two mean ranks by Nemenyi's test (Demsar, 2006).
 
-    Parameters
-    ----------
-    methods, datasets : int
-        How many were ranked, over how many data sets.
-    level : float
-        Chance of any false difference among all pairs.
+    `level` is the family-wise error rate over all pairs of methods.
     """
     if methods < 2 or datasets < 1 or not 0 < level < 1:
         raise ValueError(f"give methods >= 2, datasets >= 1 and 0 < level < 1, got {methods}, {datasets}, {level!r}.")
@@ -223,7 +161,7 @@ def nemenyi_critical_difference(methods: int, datasets: int, level: float = 0.05
     return float(studentised / np.sqrt(2) * np.sqrt(methods * (methods + 1) / (6 * datasets)))
 
 
-def _error(values: FloatArray, test_to_train: float) -> float:
+def _standard_error(values: FloatArray, test_to_train: float) -> float:
     """Standard error of the mean of differences between splits that share training rows."""
     return math.sqrt(values.var(ddof=1) * (1 / len(values) + test_to_train))
 

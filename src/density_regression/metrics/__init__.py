@@ -1,4 +1,4 @@
-"""Scores of forecasts: plain functions of (y_true, mean, std) on NumPy arrays, and `accumulate` for batches."""
+"""Metrics of predictive distributions: functions of (y_true, mean, std) on arrays, and `accumulate` for batches."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Late, on first use: they need scikit-learn, which the metrics themselves do not.
+    # Imported on first use, because only these need scikit-learn.
     if name in ("make_scorer", "register_scorers"):
         from density_regression.metrics import scorers
 

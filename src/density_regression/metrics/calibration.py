@@ -1,4 +1,4 @@
-"""Whether forecasts are as wide as their errors."""
+"""Calibration metrics: whether predicted probabilities and variances match the observed errors."""
 
 __all__ = ["calibration_curve", "calibration_error", "coverage", "ence", "mace", "miscalibration_area"]
 
@@ -6,30 +6,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from density_regression.metrics._arrays import (
-    FloatArray,
-    area_to_zero,
-    count_of,
-    deviations_at,
-    fraction_at_most,
-    levels_of,
+from density_regression.metrics._checks import LARGEST_FLOAT, FloatArray, check_count, residuals_and_std
+from density_regression.metrics._numerics import (
+    absolute_area,
+    central_quantile,
+    coverage_levels,
     mean_over_ties,
-    residual_and_std,
     root_mean_square,
-    standardised,
 )
 
 
 def calibration_curve(
     y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int = 100
 ) -> tuple[FloatArray, FloatArray]:
-    r"""How often the predicted CDF at the target is at most p, for p from 0 to 1.
+    r"""Fraction of targets below the predicted p-quantile, for p from 0 to 1.
 
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     levels : int, default=100
         Number of levels, evenly spaced from 0 to 1, both ends included.
 
@@ -38,13 +33,9 @@ def calibration_curve(
     expected : ndarray of shape (levels,)
         The levels :math:`p_j`.
     observed : ndarray of shape (levels,)
-        The fraction of all entries with :math:`F(y) \le p_j`; a calibrated forecast has
-        ``observed`` near ``expected``.
+        The fraction of all entries with :math:`F(y) \le p_j`; a calibrated forecast has ``observed`` near ``expected``.
     """
-    residual, std = residual_and_std(y_true, mean, std)
-    expected = levels_of(levels)
-    # Compared as z <= quantile, not cdf <= p: the cdf underflows to 0 and would then count at p = 0.
-    return expected, fraction_at_most(standardised(residual, std), ndtri(expected))
+    return _curve(y_true, mean, std, levels, two_sided=False)
 
 
 def calibration_error(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int = 100) -> float:
@@ -53,38 +44,32 @@ def calibration_error(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     levels : int, default=100
         Number of levels :math:`p_j`, evenly spaced from 0 to 1, both ends included.
 
     Returns
     -------
     float
-        A sum, not a mean: it grows in proportion to ``levels``, so compare only at equal ``levels``.
-        No unit; 0 is best.
+        0 is best; no unit. A sum, not a mean: it grows with ``levels``, so compare only at equal ``levels``.
 
     References
     ----------
-    Kuleshov, Fenner & Ermon, "Accurate Uncertainties for Deep Learning Using Calibrated Regression",
-    ICML 2018.
+    Kuleshov, Fenner & Ermon, "Accurate Uncertainties for Deep Learning Using Calibrated Regression", ICML 2018.
     """
     expected, observed = calibration_curve(y_true, mean, std, levels)
     return float(np.sum((expected - observed) ** 2))
 
 
 def miscalibration_area(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int = 100) -> float:
-    """Area between the curve of observed against expected coverage and the diagonal.
+    """Area between the diagonal and the curve of observed against expected coverage of central intervals.
 
-    Coverage here is that of central intervals, and the curve is linear between levels. This is the
-    definition of ``uncertainty_toolbox.miscalibration_area``, whose ``num_bins=100`` are 100 levels
-    from 0 to 1; the two functions agree, defaults included, to rounding.
+    The curve is linear between levels. Equal to ``uncertainty_toolbox.miscalibration_area`` with ``num_bins=levels``.
 
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     levels : int, default=100
         Number of expected coverages, evenly spaced from 0 to 1, both ends included.
 
@@ -93,31 +78,32 @@ def miscalibration_area(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, leve
     float
         Between 0 (calibrated) and about 0.5; no unit.
     """
-    expected, observed = _interval_curve(y_true, mean, std, levels)
-    return area_to_zero(expected, observed - expected)
+    expected, observed = _curve(y_true, mean, std, levels, two_sided=True)
+    return absolute_area(expected, observed - expected)
 
 
 def mace(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int = 100) -> float:
-    """Mean absolute calibration error: how far observed coverage is from expected, averaged over levels.
+    """Mean absolute calibration error: observed minus expected coverage of central intervals, averaged over levels.
 
-    Coverage is that of central intervals. This is ``uncertainty_toolbox.mean_absolute_calibration_error``,
-    whose ``num_bins=100`` are 100 levels from 0 to 1.
-
-    Parameters
-    ----------
-    y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
-    levels : int, default=100
-        Number of expected coverages, evenly spaced from 0 to 1, both ends included.
-
-    Returns
-    -------
-    float
-        Between 0 (calibrated) and about 0.5; no unit.
+    Equal to ``uncertainty_toolbox.mean_absolute_calibration_error`` with ``num_bins=levels``. Parameters and range are
+    those of `miscalibration_area`.
     """
-    expected, observed = _interval_curve(y_true, mean, std, levels)
+    expected, observed = _curve(y_true, mean, std, levels, two_sided=True)
     return float(np.mean(np.abs(expected - observed)))
+
+
+def _curve(
+    y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int, *, two_sided: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Expected and observed fractions (levels,) of targets below quantiles, or in central intervals if two-sided."""
+    residual, std = residuals_and_std(y_true, mean, std)
+    expected = coverage_levels(levels)
+    with np.errstate(over="ignore"):
+        # Finite, because the quantiles of the levels 0 and 1 are infinite.
+        z = np.clip(residual / std, -LARGEST_FLOAT, LARGEST_FLOAT)
+    # Compares z with quantiles, not the CDF with levels: the CDF underflows to 0 and would then count at level 0.
+    values, quantiles = (np.abs(z), ndtri(0.5 + expected / 2)) if two_sided else (z, ndtri(expected))
+    return expected, np.searchsorted(np.sort(values, axis=None), quantiles, side="right") / values.size
 
 
 def coverage(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95) -> float:
@@ -126,60 +112,49 @@ def coverage(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     level : float, default=0.95
-        Probability that the interval is meant to hold, strictly between 0 and 1.
+        Nominal coverage, strictly between 0 and 1.
 
     Returns
     -------
     float
         Over all entries, between 0 and 1; near ``level`` for a calibrated forecast.
     """
-    residual, std = residual_and_std(y_true, mean, std)
-    return float(np.mean(np.abs(residual) <= std * deviations_at(level)))
+    residual, std = residuals_and_std(y_true, mean, std)
+    return float(np.mean(np.abs(residual) <= std * central_quantile(level)))
 
 
 def ence(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, bins: int = 10) -> float:
     r"""Expected normalised calibration error: how far predicted variances are from squared errors.
 
-    Entries are sorted by ``std`` into bins of nearly equal size. With the root of a bin's mean variance, RMV,
-    and its root mean squared error, RMSE, this is the mean over bins of
-    :math:`|\mathrm{RMV} - \mathrm{RMSE}| / \mathrm{RMV}`. Entries of equal ``std`` share their mean squared
-    error, so that their order does not matter.
+    Entries are sorted by ``std`` into bins of nearly equal size. With a bin's root mean variance, RMV, and its root
+    mean squared error, RMSE, this is the mean over bins of :math:`|\mathrm{RMV} - \mathrm{RMSE}| / \mathrm{RMV}`.
+    Entries of equal ``std`` share their mean squared error, so that their order does not matter.
 
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     bins : int, default=10
-        Number of bins; as many as entries, where there are fewer.
+        Number of bins, at most one per entry.
 
     Returns
     -------
     float
-        0 is best; no unit. It is infinite when an error is more standard deviations wide than float64 holds.
+        0 is best; no unit. Infinite if the ratio of an error to its standard deviation exceeds float64.
 
     References
     ----------
-    Levi, Gispan, Giladi & Fetaya, "Evaluating and Calibrating Uncertainty Prediction in Regression Tasks",
-    Sensors 2022.
+    Levi et al., "Evaluating and Calibrating Uncertainty Prediction in Regression Tasks", Sensors 2022.
     """
-    residual, std = (array.ravel() for array in residual_and_std(y_true, mean, std))
+    residual, std = (array.ravel() for array in residuals_and_std(y_true, mean, std))
     order = np.argsort(std)
     scale = float(np.max(np.abs(residual))) or 1.0
     with np.errstate(over="ignore", under="ignore"):
         square = mean_over_ties(std, (residual / scale) ** 2)
         errors = [
             abs(1 - scale * np.sqrt(np.mean(square[rows])) / root_mean_square(std[rows]))
-            for rows in np.array_split(order, min(count_of("bins", bins), std.size))
+            for rows in np.array_split(order, min(check_count("bins", bins), std.size))
         ]
     return float(np.mean(errors))
-
-
-def _interval_curve(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int) -> tuple[FloatArray, FloatArray]:
-    """Expected coverages of central intervals, and how often each holds the target."""
-    residual, std = residual_and_std(y_true, mean, std)
-    expected = levels_of(levels)
-    return expected, fraction_at_most(np.abs(standardised(residual, std)), ndtri(0.5 + expected / 2))

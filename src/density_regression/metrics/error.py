@@ -5,39 +5,30 @@ __all__ = ["mae", "r2", "rmse"]
 import numpy as np
 from numpy.typing import ArrayLike
 
-from density_regression.metrics._arrays import FloatArray, floats, residual_of, root_mean_square
+from density_regression.metrics._checks import FloatArray, check_array, residuals
+from density_regression.metrics._numerics import root_mean_square
 
 
 def rmse(y_true: ArrayLike, mean: ArrayLike) -> float:
-    """Root mean squared error.
+    """Root mean squared error over all entries, in the target's units.
 
     Parameters
     ----------
     y_true, mean : array-like of shape (n,) or (n, k)
-        Observed targets and predicted means, in the target's units.
-
-    Returns
-    -------
-    float
-        Over all entries, in the target's units.
+        Targets and predicted means, in the target's units.
     """
-    return root_mean_square(residual_of(y_true, mean))
+    return root_mean_square(residuals(y_true, mean))
 
 
 def mae(y_true: ArrayLike, mean: ArrayLike) -> float:
-    """Mean absolute error.
+    """Mean absolute error over all entries, in the target's units.
 
     Parameters
     ----------
     y_true, mean : array-like of shape (n,) or (n, k)
-        Observed targets and predicted means, in the target's units.
-
-    Returns
-    -------
-    float
-        Averaged over all entries, in the target's units.
+        Targets and predicted means, in the target's units.
     """
-    return float(np.mean(np.abs(residual_of(y_true, mean))))
+    return float(np.mean(np.abs(residuals(y_true, mean))))
 
 
 def r2(y_true: ArrayLike, mean: ArrayLike) -> float:
@@ -46,23 +37,23 @@ def r2(y_true: ArrayLike, mean: ArrayLike) -> float:
     Parameters
     ----------
     y_true, mean : array-like of shape (n,) or (n, k)
-        Observed targets and predicted means, in the target's units.
+        Targets and predicted means, in the target's units.
 
     Returns
     -------
     float
-        1 is best, 0 is what predicting the target's mean gives, and it has no lower bound; no unit. For
-        (n, k) the average over columns. A constant column, such as that of a single row, counts as 1 if
-        predicted without error and as 0 otherwise, as in ``sklearn.metrics.r2_score``.
+        1 is best, 0 is what predicting the target's mean gives, and there is no lower bound. For (n, k) the average
+        over columns. A constant column, such as that of a single row, counts as 1 if predicted without error and as 0
+        otherwise, as in ``sklearn.metrics.r2_score``.
     """
-    residual = residual_of(y_true, mean)
-    targets = floats("y_true", y_true).reshape(len(residual), -1)
+    residual = residuals(y_true, mean)
+    targets = check_array("y_true", y_true).reshape(len(residual), -1)
     columns = zip(residual.reshape(len(residual), -1).T, targets.T, strict=True)
     return float(np.mean([_r2_of_column(*column) for column in columns]))
 
 
 def _r2_of_column(residual: FloatArray, y_true: FloatArray) -> float:
-    # From the first target: a constant column then has no spread at all, not one of rounding errors.
+    # Relative to the first target, so that rounding leaves no variance in a constant column.
     shifted = y_true - y_true[0]
     error, spread = root_mean_square(residual), root_mean_square(shifted - np.mean(shifted))
     if spread == 0:

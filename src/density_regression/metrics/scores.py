@@ -1,4 +1,4 @@
-"""Proper scores of forecasts, which reward calibration and sharpness at once."""
+"""Proper scoring rules, which reward calibration and sharpness together."""
 
 __all__ = ["crps", "interval_score", "nll", "nll_own"]
 
@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from scipy.special import erf
 from torch.distributions import Distribution
 
-from density_regression.metrics._arrays import deviations_at, floats, residual_and_std, weighted_mean
+from density_regression.metrics._checks import FloatArray, check_array, residuals_and_std
+from density_regression.metrics._numerics import central_quantile
 
 
 def nll(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
@@ -19,40 +20,38 @@ def nll(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, *, sample_weight: Ar
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     sample_weight : array-like of shape (n,), optional
         Weights of the rows, not negative.
 
     Returns
     -------
     float
-        Averaged over all entries. Scaling the target by ``c`` adds ``log(c)``. It is infinite when an
-        error is so many standard deviations wide that its square exceeds float64.
+        Averaged over all entries. Scaling the target by ``c`` adds ``log(c)``. Infinite if :math:`z^2` exceeds float64.
     """
-    residual, std = residual_and_std(y_true, mean, std)
+    residual, std = residuals_and_std(y_true, mean, std)
     with np.errstate(over="ignore"):
         z = residual / std
-        return weighted_mean(np.log(std) + 0.5 * z * z, sample_weight) + 0.5 * float(np.log(2 * np.pi))
+        return _weighted_mean(np.log(std) + 0.5 * z * z, sample_weight) + 0.5 * float(np.log(2 * np.pi))
 
 
 def nll_own(y_true: ArrayLike, law: Distribution) -> float:
-    """Mean negative log-likelihood under any torch distribution, in its own law, in nats.
+    """Mean negative log-likelihood under any torch distribution, in nats.
 
     Parameters
     ----------
     y_true : array-like of shape (n,) or (n, k)
-        Observed targets, in the target's units.
+        Targets, in the target's units.
     law : torch.distributions.Distribution
-        Predictive law of all targets, its batch and event shapes together those of ``y_true``.
+        Predictive distribution of all targets; its batch and event shapes together are the shape of ``y_true``.
 
     Returns
     -------
     float
-        Averaged over all entries: a law of each entry and an ``Independent`` law of each row of k entries
-        give the same. For a Gaussian law it is `nll`.
+        Averaged over all entries: an ``Independent`` distribution of each row of k entries gives the same as k
+        distributions of one entry each. For a Gaussian it is `nll`.
     """
-    targets = floats("y_true", y_true)
+    targets = check_array("y_true", y_true)
     shape = tuple(law.batch_shape + law.event_shape)
     if shape != targets.shape:
         raise ValueError(
@@ -60,7 +59,7 @@ def nll_own(y_true: ArrayLike, law: Distribution) -> float:
             "nothing is broadcast, expand or reshape one of them."
         )
     target = torch.from_numpy(targets)
-    # A law tells its device by its mean; one that cannot give a mean is taken to be on the CPU.
+    # The device is known from the mean; a distribution without one is assumed to be on the CPU.
     with suppress(NotImplementedError):
         target = target.to(law.mean.device)
     with torch.no_grad():
@@ -77,43 +76,39 @@ def crps(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, *, sample_weight: A
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     sample_weight : array-like of shape (n,), optional
         Weights of the rows, not negative.
 
     Returns
     -------
     float
-        Averaged over all entries, in the target's units; it tends to the absolute error as ``std``
-        tends to 0.
+        Averaged over all entries, in the target's units; tends to the absolute error as ``std`` tends to 0.
 
     References
     ----------
     Gneiting & Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", JASA 2007.
     """
-    residual, std = residual_and_std(y_true, mean, std)
+    residual, std = residuals_and_std(y_true, mean, std)
     with np.errstate(over="ignore", under="ignore"):
         z = residual / std
         density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
-    # The residual itself, not std * z: z overflows when std is tiny, though the score does not.
+    # residual, not std * z: z overflows for tiny std although the score is finite.
     scores = residual * erf(z / np.sqrt(2)) + std * (2 * density - 1 / np.sqrt(np.pi))
-    return weighted_mean(scores, sample_weight)
+    return _weighted_mean(scores, sample_weight)
 
 
 def interval_score(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95) -> float:
-    r"""Mean interval score of the central interval: its width, plus a penalty for what falls outside.
+    r"""Mean interval score of the central interval: its width, plus a penalty for targets outside.
 
-    A target at a distance :math:`d` outside the interval costs :math:`2 d / \alpha` more, with
-    :math:`\alpha` = 1 - ``level``.
+    A target at a distance d outside the interval adds :math:`2 d / \alpha`, with :math:`\alpha` = 1 - ``level``.
 
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
-        ``std`` must be positive.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     level : float, default=0.95
-        Probability that the interval is meant to hold, strictly between 0 and 1.
+        Nominal coverage, strictly between 0 and 1.
 
     Returns
     -------
@@ -124,7 +119,24 @@ def interval_score(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, level: fl
     ----------
     Gneiting & Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", JASA 2007.
     """
-    residual, std = residual_and_std(y_true, mean, std)
-    half_width = std * deviations_at(level)
+    residual, std = residuals_and_std(y_true, mean, std)
+    half_width = std * central_quantile(level)
     outside = np.maximum(np.abs(residual) - half_width, 0.0)
     return float(np.mean(2 * half_width + 2 / (1 - level) * outside))
+
+
+def _weighted_mean(values: FloatArray, sample_weight: ArrayLike | None) -> float:
+    """Mean over all entries of values (n,) or (n, k), with optional row weights (n,)."""
+    if sample_weight is None:
+        return float(np.mean(values))
+    weight = check_array("sample_weight", sample_weight)
+    if weight.shape != values.shape[:1]:
+        raise ValueError(f"sample_weight must have shape ({len(values)},), one for each row, got {weight.shape}.")
+    if weight.min() < 0 or weight.max() == 0:
+        raise ValueError(
+            f"sample_weight must not be negative, and not 0 everywhere, got {weight.min():g} to {weight.max():g}."
+        )
+    # Rows of weight 0 are dropped because 0 * inf is NaN; dividing by the largest keeps the sum of weights finite.
+    counted = weight > 0
+    rows = values.reshape(len(values), -1).mean(1)[counted]
+    return float(np.average(rows, weights=weight[counted] / weight.max()))

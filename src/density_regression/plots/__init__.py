@@ -1,4 +1,4 @@
-"""Figures of predictive distributions, each drawn on an Axes that the caller made."""
+"""Figures of predictive distributions, drawn on Axes of the caller."""
 
 __all__ = [
     "DepthRow",
@@ -20,9 +20,8 @@ __all__ = [
 from density_regression.plots.bands import predictive_band
 from density_regression.plots.calibration import calibration_curve, calibration_from_curve
 from density_regression.plots.depth import DepthRow, depth_panels, plot_depth_panel
-from density_regression.plots.errors import error_against_std, parity
+from density_regression.plots.errors import error_against_std, ordered_intervals, parity
 from density_regression.plots.histograms import error_histogram, sharpness_histogram
-from density_regression.plots.intervals import ordered_intervals
 from density_regression.plots.learning import learning_curve
 from density_regression.plots.ranks import critical_difference
-from density_regression.plots.series import fan
+from density_regression.plots.time_series import fan

@@ -1,8 +1,6 @@
-"""Arrays as the figures need them: one column each, equally long, checked."""
+"""Checks of the arrays that figures draw: one column each, equally long."""
 
-from __future__ import annotations
-
-__all__ = ["FloatArray", "IntArray", "check_positive", "column", "columns", "evenly", "finite_columns", "forecast"]
+__all__ = ["FloatArray", "check_positive", "column", "columns", "evenly_spaced", "finite_columns", "forecast"]
 
 from numbers import Integral
 
@@ -10,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 
 def column(name: str, values: ArrayLike) -> FloatArray:
@@ -55,8 +52,8 @@ def check_positive(name: str, array: FloatArray) -> None:
         raise ValueError(f"{name} must be positive, got {bad} values <= 0 (smallest {smallest:g}); drop those rows.")
 
 
-def evenly(rows: int, limit: int) -> IntArray:
-    """At most ``limit`` of the indices 0 to ``rows`` - 1, evenly spread, both ends included."""
+def evenly_spaced(rows: int, limit: int) -> NDArray[np.intp]:
+    """At most ``limit`` of the indices 0 to ``rows`` - 1, evenly spaced, both ends included."""
     if not isinstance(limit, Integral) or limit < 1:
         raise ValueError(f"limit, the number of rows to draw, must be a whole number >= 1, got {limit!r}.")
     return np.linspace(0, rows - 1, min(rows, int(limit))).round().astype(np.intp)

@@ -1,4 +1,4 @@
-"""A prediction over one feature: mean, bands, observations and the true function."""
+"""Prediction over one feature: mean, bands, observations and the true function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from density_regression.plots.arrays import FloatArray, column, columns
-from density_regression.plots.style import BANDS, DOTS, EDGES, MEAN, TRUTH
+from density_regression.plots.style import BAND_COLORS, MEAN_COLOR, TRUTH_COLOR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,12 +28,11 @@ def predictive_band(
     y_true: ArrayLike | None = None,
     k: float = 3.0,
 ) -> None:
-    """Draw a prediction over one feature in the manner of the paper's Figure 1 (``fig:demo``).
+    """Draw a prediction over one feature, as in the paper's Figure 1 (``fig:demo``).
 
-    Grey dots are observations, two vertical dashed grey lines the ends of the training range, the red
-    dashed line the true function, the blue line the mean, and blue areas, darkest inside, one, two and
-    ``k`` standard deviations around it. Every part is labelled: call ``ax.legend()`` for a legend, and
-    ``ax.set_ylim`` where a far-off standard deviation would flatten the rest.
+    Grey dots are observations, two vertical dashed grey lines the ends of the training range, the red dashed line the
+    true function, the blue line the mean, and blue areas one, two and ``k`` standard deviations around it. All parts
+    are labelled for ``ax.legend()``. Use ``ax.set_ylim`` where a large standard deviation would flatten the rest.
 
     Parameters
     ----------
@@ -53,8 +52,8 @@ def predictive_band(
         raise ValueError(f"k, the half-width of the band in standard deviations, must be > 0, got {k!r}.")
     grid, centre, spread = columns(x=x, mean=mean, std=std)
     order = np.argsort(grid)
-    # Legends list artists as they were added, so the lines come first; zorder decides what lies on top.
-    ax.plot(grid[order], centre[order], color=MEAN, linewidth=1.8, zorder=4, label="predicted mean")
+    # Lines are added first because legends list artists in that order; zorder puts them on top.
+    ax.plot(grid[order], centre[order], color=MEAN_COLOR, linewidth=1.8, zorder=4, label="predicted mean")
     _draw_truth(ax, x, x_true, y_true)
     _draw_training(ax, x_train, y_train)
     _draw_bands(ax, grid[order], centre[order], spread[order], k)
@@ -62,17 +61,10 @@ def predictive_band(
 
 def _draw_bands(ax: Axes, x: FloatArray, mean: FloatArray, std: FloatArray, k: float) -> None:
     widths = [*(width for width in (1.0, 2.0) if width < k), k]
-    # Opaque, the narrow above the wide: overlapping transparency would shift each tint with k.
-    for depth, (width, tint) in enumerate(zip(widths, BANDS[-len(widths) :], strict=True)):
-        ax.fill_between(
-            x,
-            mean - width * std,
-            mean + width * std,
-            color=tint,
-            linewidth=0,
-            zorder=1 - depth / 10,
-            label=f"± {width:g} std",
-        )
+    # Opaque, the narrow above the wide: overlapping transparency would change the colours with k.
+    for depth, (width, color) in enumerate(zip(widths, BAND_COLORS[-len(widths) :], strict=True)):
+        low, high, label = mean - width * std, mean + width * std, f"± {width:g} std"
+        ax.fill_between(x, low, high, color=color, linewidth=0, zorder=1 - depth / 10, label=label)
 
 
 def _draw_training(ax: Axes, x_train: ArrayLike | None, y_train: ArrayLike | None) -> None:
@@ -82,11 +74,10 @@ def _draw_training(ax: Axes, x_train: ArrayLike | None, y_train: ArrayLike | Non
         return
     x = column("x_train", x_train)
     for edge, label in ((x.min(), "training range"), (x.max(), "_nolegend_")):
-        ax.axvline(float(edge), color=EDGES, linestyle="--", linewidth=1.0, zorder=2, label=label)
-    if y_train is None:
-        return
-    x, y = columns(x_train=x_train, y_train=y_train)
-    ax.scatter(x, y, s=7, color=DOTS, alpha=0.4, linewidths=0, zorder=3, label="observations")
+        ax.axvline(float(edge), color="0.45", linestyle="--", linewidth=1.0, zorder=2, label=label)
+    if y_train is not None:
+        x, y = columns(x_train=x_train, y_train=y_train)
+        ax.scatter(x, y, s=7, color="0.35", alpha=0.4, linewidths=0, zorder=3, label="observations")
 
 
 def _draw_truth(ax: Axes, x: ArrayLike, x_true: ArrayLike | None, y_true: ArrayLike | None) -> None:
@@ -96,4 +87,4 @@ def _draw_truth(ax: Axes, x: ArrayLike, x_true: ArrayLike | None, y_true: ArrayL
         return
     x, y = columns(x_true=x if x_true is None else x_true, y_true=y_true)
     order = np.argsort(x)
-    ax.plot(x[order], y[order], color=TRUTH, linestyle="--", linewidth=1.8, zorder=5, label="true function")
+    ax.plot(x[order], y[order], color=TRUTH_COLOR, linestyle="--", linewidth=1.8, zorder=5, label="true function")

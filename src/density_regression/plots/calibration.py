@@ -1,4 +1,4 @@
-"""Calibration curves: how often targets fall below predicted quantiles, against how often they should."""
+"""Calibration curves: observed against expected fraction of targets below predicted quantiles."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import binom
 
 from density_regression import metrics
 from density_regression.plots.arrays import FloatArray, finite_columns
-from density_regression.plots.style import FAINT, mark
+from density_regression.plots.style import curve_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,27 +30,27 @@ def calibration_curve(
 ) -> None:
     """Draw the observed against the expected fraction of targets below each predicted quantile.
 
-    A curve on the diagonal is calibrated. Call it again on the same Axes to compare forecasts; the
-    diagonal and the band are drawn once, the band for the first forecast that asks for it.
+    A curve on the diagonal is calibrated. Call it again on the same Axes to compare forecasts; the diagonal and the
+    grey range are drawn once, the range for the first forecast with a ``band``.
 
     Parameters
     ----------
     ax : matplotlib Axes
     y_true, mean, std : array-like of shape (n,) or (n, k)
-        Observed targets, predicted means and predicted standard deviations, all in the target's units.
+        Targets, predicted means and predicted standard deviations (> 0), in the target's units.
     levels : int, default=100
         Number of quantile levels from 0 to 1, as in `density_regression.metrics.calibration_error`.
     label : str, optional
         The curve's name in the legend.
     band : float, optional
-        Probability, 0.95 say, with which a calibrated forecast of that many independent entries lies in
-        the grey range at each level. None draws no range.
+        Probability, for example 0.95, with which a calibrated forecast of as many independent entries lies in the grey
+        range, at each level. None draws no range.
     """
     expected, observed = metrics.calibration_curve(y_true, mean, std, levels)
     if band is None:
         calibration_from_curve(ax, expected, observed, label=label)
-        return
-    calibration_from_curve(ax, expected, observed, rows=np.asarray(y_true).size, label=label, band=band)
+    else:
+        calibration_from_curve(ax, expected, observed, rows=np.asarray(y_true).size, label=label, band=band)
 
 
 def calibration_from_curve(
@@ -60,13 +61,13 @@ def calibration_from_curve(
     label: str | None = None,
     band: float = 0.95,
 ) -> None:
-    """Draw a calibration curve that was computed before, as `calibration_curve` draws a new one.
+    """Draw a calibration curve that was computed before, as `calibration_curve` does.
 
     Parameters
     ----------
     ax : matplotlib Axes
     expected, observed : array-like of shape (levels,)
-        What `density_regression.metrics.calibration_curve` returned: fractions from 0 to 1.
+        Fractions from 0 to 1 that `density_regression.metrics.calibration_curve` returned.
     rows : int, optional
         Number of independent targets behind the curve. With it, a grey range is drawn, once for all curves.
     label : str, optional
@@ -75,48 +76,36 @@ def calibration_from_curve(
         Probability with which a calibrated forecast lies in that range, at each level.
     """
     across, up = finite_columns(expected=expected, observed=observed)
-    _check_fractions(expected=across, observed=up)
-    if not any(line.get_gid() == "ideal" for line in ax.get_lines()):
-        _draw_diagonal(ax)
-    if rows is not None and not any(area.get_gid() == "range" for area in ax.collections):
-        _draw_range(ax, rows, band)
-    _draw_curve(ax, across, up, label)
-
-
-def _check_fractions(**named: FloatArray) -> None:
-    for name, values in named.items():
+    for name, values in (("expected", across), ("observed", up)):
         if values.min() < 0 or values.max() > 1:
             raise ValueError(
                 f"{name} must hold fractions from 0 to 1, got {values.min():g} to {values.max():g}; "
                 "divide percentages by 100."
             )
+    if not any(line.get_gid() == "ideal" for line in ax.get_lines()):
+        ax.plot([0, 1], [0, 1], color="0.5", linestyle="--", linewidth=1.0, gid="ideal", label="calibrated")
+        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="expected fraction", ylabel="observed fraction", aspect="equal")
+    if rows is not None and not any(area.get_gid() == "range" for area in ax.collections):
+        _draw_range(ax, rows, band)
+    _draw_curve(ax, across, up, label)
 
 
 def _draw_curve(ax: Axes, expected: FloatArray, observed: FloatArray, label: str | None) -> None:
     index = sum(line.get_gid() == "curve" for line in ax.get_lines())
-    look = mark(index)
     step = max(1, len(expected) // 8)
     ax.plot(
         expected,
         observed,
-        color=look.color,
-        linestyle=look.linestyle,
+        **curve_style(index)._asdict(),
         linewidth=1.8,
-        marker=look.marker,
         markersize=4.5,
-        # Staggered, so that the markers of curves that coincide do not.
+        # Staggered, so that markers of coinciding curves remain visible.
         markevery=(index * step // 3 % step, step),
-        # Curves run along the frame near 0 and 1, where clipping would halve them.
+        # Clipping would halve curves that run along the frame.
         clip_on=False,
         gid="curve",
         label=label,
     )
-
-
-def _draw_diagonal(ax: Axes) -> None:
-    ax.plot([0, 1], [0, 1], color="0.5", linestyle="--", linewidth=1.0, gid="ideal", label="calibrated")
-    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="expected fraction", ylabel="observed fraction")
-    ax.set_aspect("equal")
 
 
 def _draw_range(ax: Axes, rows: int, band: float) -> None:
@@ -124,18 +113,7 @@ def _draw_range(ax: Axes, rows: int, band: float) -> None:
         raise ValueError(f"rows, the number of targets behind the curve, must be a whole number >= 1, got {rows!r}.")
     if not 0 < band < 1:
         raise ValueError(f"band must lie strictly between 0 and 1, got {band!r}; for 95 % pass 0.95.")
-    # scipy.stats takes longer to import than the rest of this package's figures together.
-    from scipy.stats import binom
-
     level = np.linspace(0, 1, 201)
     low, high = (binom.ppf(tail, rows, level) / rows for tail in ((1 - band) / 2, (1 + band) / 2))
-    ax.fill_between(
-        level,
-        low,
-        high,
-        color=FAINT,
-        linewidth=0,
-        zorder=0.5,
-        gid="range",
-        label=f"{100 * band:g} % range if calibrated",
-    )
+    label = f"{100 * band:g} % range if calibrated"
+    ax.fill_between(level, low, high, color="0.88", linewidth=0, zorder=0.5, gid="range", label=label)

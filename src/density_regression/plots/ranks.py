@@ -1,4 +1,4 @@
-"""Methods compared over several data sets, by their mean ranks."""
+"""Critical difference diagram: methods compared over several data sets by their mean ranks."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from density_regression.plots.arrays import FloatArray, finite_columns
-from density_regression.plots.style import number
+from density_regression.plots.style import short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BAR_STEP: Final = 0.45
+_BAR_SPACING: Final = 0.45
 """Distance of two bars, in rows of labels."""
 
 
 def critical_difference(ax: Axes, ranks: ArrayLike, names: Sequence[str], critical: float) -> None:
-    """Draw mean ranks on a line, best on the left; bars join methods that cannot be told apart.
+    """Draw mean ranks on a line, best on the left, with bars that join methods without a significant difference.
 
-    A bar joins methods whose mean ranks differ by no more than ``critical``, and is left out where a
-    longer one holds all of its methods. The font shrinks where the Axes is low: for eleven methods,
-    3 inches of height by 7 of width are comfortable.
+    A bar joins methods whose mean ranks differ by at most ``critical``, unless a longer bar holds all of them. The font
+    shrinks with the height of the Axes; for eleven methods, 7 by 3 inches are comfortable.
 
     Parameters
     ----------
     ax : matplotlib Axes
-        Of its final size; its own frame is hidden.
+        Of its final size; its frame is hidden.
     ranks : array-like of shape (m,) or (m, 1)
         Mean rank of each method, between 1 (best) and m, m > 1.
     names : sequence of m str
@@ -47,16 +46,14 @@ def critical_difference(ax: Axes, ranks: ArrayLike, names: Sequence[str], critic
     order = np.argsort(mean_ranks, kind="stable")
     ordered = mean_ranks[order]
     labels = [f"{names[index]} ({mean_ranks[index]:.2f})" for index in order]
-    bars = _stacked(_groups(ordered, critical), ordered)
-    first_row = -1.0 - BAR_STEP * max((level for _, _, level in bars), default=0)
-    left = (len(ordered) + 1) // 2
-    bottom = first_row - (left - 1) - 0.6
-    top = 2.4
+    bars = _assign_levels(_groups(ordered, critical), ordered)
+    first_row = -1.0 - _BAR_SPACING * max((level for _, _, level in bars), default=0)
+    bottom, top = first_row - ((len(ordered) + 1) // 2 - 1) - 0.6, 2.4
     fontsize = float(np.clip(0.75 * 72 * ax.bbox.height / ax.figure.dpi / (top - bottom), 5, 10))
     ax.set_axis_off()
     ax.set_ylim(bottom, top)
     for start, stop, level in bars:
-        y = -0.35 - BAR_STEP * level
+        y = -0.35 - _BAR_SPACING * level
         ax.plot(ordered[[start, stop]], [y, y], color="0.1", linewidth=3.5, solid_capstyle="round", gid="group")
     _draw_methods(ax, ordered, labels, first_row, fontsize)
     _draw_scale(ax, len(ordered), critical, fontsize)
@@ -77,15 +74,15 @@ def _check(ranks: FloatArray, names: Sequence[str], critical: float) -> None:
 
 
 def _groups(ordered: FloatArray, critical: float) -> list[tuple[int, int]]:
-    """First and last index of each run that no other run contains, of two methods or more."""
-    # Ranks are means, so a difference of exactly `critical` may come out a rounding error larger.
+    """First and last index of each maximal run of two or more methods whose ranks differ by at most ``critical``."""
+    # The tolerance is for rounding errors of mean ranks.
     last = np.searchsorted(ordered, ordered + critical * (1 + 1e-12), side="right") - 1
     runs = [(start, int(stop)) for start, stop in enumerate(last) if stop > start]
     return [run for place, run in enumerate(runs) if place == 0 or run[1] > runs[place - 1][1]]
 
 
-def _stacked(groups: list[tuple[int, int]], ordered: FloatArray) -> list[tuple[int, int, int]]:
-    """Each group with the uppermost level on which it touches no other."""
+def _assign_levels(groups: list[tuple[int, int]], ordered: FloatArray) -> list[tuple[int, int, int]]:
+    """Each group with the uppermost level at which its bar overlaps no other."""
     ends: list[float] = []
     placed = []
     gap = 0.02 * len(ordered)
@@ -105,9 +102,9 @@ def _draw_scale(ax: Axes, methods: int, critical: float, fontsize: float) -> Non
         ax.plot([rank, rank], [0, 0.2], color="0.1", linewidth=1.2)
         if rank % 2 or not crowded:
             ax.text(rank, 0.3, f"{rank}", ha="center", va="bottom", fontsize=fontsize)
-    text = f"mean rank (1 is best), critical difference {number(critical)}"
+    text = f"mean rank (1 is best), critical difference {short_number(critical)}"
     ax.text(1, 1.85, text, ha="left", va="bottom", fontsize=fontsize)
-    # A difference longer than the scale would run out of the figure; no two methods differ by it anyway.
+    # A difference longer than the scale would leave the figure.
     if critical <= methods - 1:
         ax.plot([1, 1 + critical], [1.6, 1.6], color="0.1", linewidth=1.2, marker="|", gid="critical")
 
@@ -115,17 +112,17 @@ def _draw_scale(ax: Axes, methods: int, critical: float, fontsize: float) -> Non
 def _draw_methods(ax: Axes, ordered: FloatArray, labels: list[str], first_row: float, fontsize: float) -> None:
     methods = len(ordered)
     left = (methods + 1) // 2
-    # A little outside the scale, so that the line of a rank at its very end is seen.
+    # Outside the scale, so that the line of a rank at its end is visible.
     start, stop = 0.8, methods + 0.2
     texts = []
     for index, (rank, label) in enumerate(zip(ordered.tolist(), labels, strict=True)):
-        # The outermost method of each side is uppermost, so that no two lines cross.
+        # The outermost method of each side is uppermost, so that lines do not cross.
         on_left = index < left
         row = first_row - (index if on_left else methods - 1 - index)
         edge, side = (start, "right") if on_left else (stop, "left")
         ax.plot([rank, rank, edge], [0, row, row], color="0.45", linewidth=0.9, gid="method")
         texts.append(ax.text(edge, row, f" {label} ", ha=side, va="center", fontsize=fontsize))
-    # The labels decide how much of the width is left for the scale.
+    # The scale takes the width that the labels leave.
     before, after = (max(text.get_window_extent().width for text in part) for part in (texts[:left], texts[left:]))
     scale = (stop - start) / max(0.3 * ax.bbox.width, ax.bbox.width - before - after)
     ax.set_xlim(start - before * scale, stop + after * scale)

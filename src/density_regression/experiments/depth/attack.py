@@ -1,29 +1,26 @@
-"""The fast gradient sign method: images moved so that a model's loss rises."""
-
-from __future__ import annotations
+"""Fast gradient sign method: perturbs images so that a model's loss rises."""
 
 import torch
 from torch import Tensor
 
-from density_regression._numeric import along_signs
 from density_regression.baselines.gaussian import gaussian_nll
-from density_regression.head import Moments
-from density_regression.network import Predictor, position_weights, weighted_mean
+from density_regression.nn.heads import Moments, weighted_mean
+from density_regression.nn.model import Predictor, position_weights
+from density_regression.training.loop import along_signs
 
 __all__ = ["fgsm"]
 
 
 def fgsm(model: Predictor, x: Tensor, y: Tensor, weight: Tensor, epsilons: tuple[float, ...]) -> list[Tensor]:
-    """Images x + epsilon sign(gradient of the NLL), kept within [0, 1] (Goodfellow et al., 2015).
+    """Images x + epsilon sign(gradient of the Gaussian NLL), clipped to [0, 1] (Goodfellow et al., 2015).
 
     Parameters
     ----------
     model : Predictor
-        Whose negative log-likelihood, that of its mean and variance, is to rise.
     x, y, weight : Tensor
-        Images (n, 3, h, w) from 0 to 1, scaled depths (n, 1, h, w), and 1 where depth is known, else 0, (n, h, w).
+        Images (n, 3, h, w) from 0 to 1, scaled depths (n, 1, h, w), and weights (n, h, w): 0 where depth is unknown.
     epsilons : tuple of float
-        How far to move every pixel.
+        Change of every pixel, one for each returned tensor.
     """
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)

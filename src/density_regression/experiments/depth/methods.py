@@ -1,6 +1,4 @@
-"""The six methods on a U-Net, all trained alike but for the smoothness of ours, and two rivals with that as well."""
-
-from __future__ import annotations
+"""Density-Regression and its rivals on a U-Net, with the same training but for the smoothness of ours."""
 
 import time
 from collections.abc import Callable
@@ -9,40 +7,35 @@ from typing import Final, NamedTuple
 
 import torch
 
-from density_regression.baselines.base import Rival, fit_baseline
+from density_regression.baselines.base import BaselineModule, fit_baseline
 from density_regression.baselines.dropout import DropoutNetwork
 from density_regression.baselines.ensemble import EnsembleNetwork
 from density_regression.baselines.evidential import EvidentialNetwork
 from density_regression.baselines.gaussian import GaussianNetwork
 from density_regression.baselines.natural_posterior import NaturalPosteriorNetwork
 from density_regression.datasets.depth import DepthFolder
-from density_regression.depth import DepthRegressor, placed
-from density_regression.encoders import UNet
-from density_regression.loop import find_device
-from density_regression.network import Predictor
+from density_regression.experiments.report.names import OURS
+from density_regression.nn.encoders import UNet
+from density_regression.nn.model import Predictor
+from density_regression.nn.runtime import find_device
+from density_regression.vision.depth import DepthRegressor, placed
 
-__all__ = ["KNOWN", "METHODS", "OURS", "Trained", "train", "untrained"]
-
-OURS: Final = "Density-Regression"
-
-MEMBERS: Final = 5
-SAMPLES: Final = 20
-"""Networks of an ensemble, and thinned networks of MC Dropout that are averaged."""
+__all__ = ["KNOWN", "METHODS", "Trained", "train", "untrained"]
 
 DROPOUT: Final = 0.1
 
-RIVALS: Final[dict[str, Callable[[Callable[..., UNet], int], Rival]]] = {
+RIVALS: Final[dict[str, Callable[[Callable[..., UNet], int], BaselineModule]]] = {
     "Gaussian": lambda unet, width: GaussianNetwork(unet(), width),
-    "MC Dropout": lambda unet, width: DropoutNetwork(unet(dropout=DROPOUT), width, dropout=DROPOUT, n_samples=SAMPLES),
+    "MC Dropout": lambda unet, width: DropoutNetwork(unet(dropout=DROPOUT), width, dropout=DROPOUT, n_samples=20),
     "EDL": lambda unet, width: EvidentialNetwork(unet(), width),
     "NatPN": lambda unet, width: NaturalPosteriorNetwork(unet(), width),
-    "Deep Ensembles": lambda unet, width: EnsembleNetwork([GaussianNetwork(unet(), width) for _ in range(MEMBERS)]),
+    "Deep Ensembles": lambda unet, width: EnsembleNetwork([GaussianNetwork(unet(), width) for _ in range(5)]),
 }
 
 METHODS: Final = (OURS, *RIVALS)
 
 SMOOTH: Final = {f"{name} (smooth)": name for name in ("Gaussian", "Deep Ensembles")}
-"""Rivals trained with the smoothness of ours, to see what it does alone; run where they are asked for."""
+"""Rivals trained with the smoothness of ours, to separate its effect; run only if named."""
 
 KNOWN: Final = (*METHODS, *SMOOTH)
 
@@ -56,8 +49,8 @@ class Trained(NamedTuple):
     seconds: float
 
 
-def untrained(method: str, regressor: DepthRegressor) -> Rival:
-    """A rival's network, of the size, and on the device, of `regressor`."""
+def untrained(method: str, regressor: DepthRegressor) -> BaselineModule:
+    """Network of a rival, with the size and device of `regressor`."""
     torch.manual_seed(regressor.random_state)
     model = RIVALS[SMOOTH.get(method, method)](
         lambda **other: UNet(width=regressor.width, levels=regressor.levels, **other), regressor.width
@@ -66,9 +59,9 @@ def untrained(method: str, regressor: DepthRegressor) -> Rival:
 
 
 def train(method: str, regressor: DepthRegressor, pairs: DepthFolder) -> Trained:
-    """Fit a method to `pairs` with the network, split, scaling and training of `regressor`, which is fitted if ours.
+    """Fit a method to `pairs` with the network size, split, scaling and training options of `regressor`.
 
-    Rivals are trained without its smoothness, unless their name asks for it.
+    `regressor` itself is fitted if the method is ours. Rivals are trained without its smoothness, except `SMOOTH`.
     """
     start = time.perf_counter()
     if method == OURS:

@@ -1,23 +1,22 @@
-"""The report of the depth experiment: tables and figures, drawn from its records and pictures alone."""
+"""Report of the depth experiment: tables and figures from its records and images."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from density_regression import metrics
-from density_regression._files import write_whole
 from density_regression.experiments.depth.bench import EPSILONS
 from density_regression.experiments.depth.figures import Drawing, Runs, curve_drawings, mean_std, panel_drawings
 from density_regression.experiments.records import Record, read_records
-from density_regression.experiments.report.document import EMPTY, Cell, Picture, Section, Table
+from density_regression.experiments.report.document import EMPTY, Picture, ResultTable, Section, TableCell, plus_minus
 from density_regression.experiments.report.markdown import markdown
 from density_regression.experiments.report.names import in_order
-from density_regression.experiments.report.numbers import mean_and_sd, plus_minus
 from density_regression.experiments.report.tables import commits_of
+from density_regression.experiments.significance import mean_and_sd
+from density_regression.io.files import write_whole
 
 __all__ = ["write_depth_report"]
 
@@ -34,13 +33,24 @@ SETS: Final = {
     "Corrupted": tuple(f"own {epsilon}" for epsilon in EPSILONS),
     "Outdoors": ("outdoor",),
 }
-"""Columns of the main table, and the test sets whose mean each is."""
+"""Column groups of the main table, and the test sets that each averages."""
+
+SHORT_LABELS: Final = {"nll": "NLL", "rmse": "RMSE", "cal": "Cal", "sharpness_sd": "Sharp", "crps": "CRPS"}
+
+_COST_NOTE: Final = (
+    "Larger std outdoors: share of (outdoor, indoor) pairs of images in which the outdoor one has the larger mean "
+    "standard deviation, ties counted half. AUROC: the same of minus the mean log-density, where a method has one."
+)
+_RESCALED_NOTE: Final = (
+    "Standard deviations times the factor that maximises the likelihood of images held out from training; RMSE is as "
+    "before. Corrupted as in the main table."
+)
 
 Measure = Callable[[Record], float | None]
 
 
-class Column(NamedTuple):
-    """A column of a table: what it is of a record, and which mean is the best."""
+class ColumnSpec(NamedTuple):
+    """A column of a table: label, its value in a record, which mean is best, and how mean and sd are written."""
 
     label: str
     measure: Measure
@@ -49,49 +59,30 @@ class Column(NamedTuple):
 
 
 def write_depth_report(results: Path, out: Path) -> list[Path]:
-    """Write ``report.md``, and the figures that it shows to ``figures`` beside it.
+    """Write ``report.md`` to the folder `out`, and its figures to ``figures`` in it; returns their paths, page first.
 
-    Parameters
-    ----------
-    results : Path
-        Folder with `depth.jsonl` and, for pictures, `panels/*.npz`.
-    out : Path
-        Made if it is not there.
-
-    Returns
-    -------
-    list of Path
-        What was written, the page first.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there are no records.
-    ValueError
-        If none of them is of the depth experiment.
+    `results` is a folder with `depth.jsonl` and, for pictures, `panels/*.npz`.
     """
     records = [one for one in read_records(results / "depth.jsonl") if one["suite"] == "depth" and "tests" in one]
     if not records:
         raise ValueError(f"{results / 'depth.jsonl'} holds no depth results; run `density-regression bench depth`.")
     methods = in_order((record["method"] for record in records), "method")
     runs = {name: [record for record in records if record["method"] == name] for name in methods}
-    pictures, curves = panel_drawings(results / "panels"), curve_drawings(runs)
-    paths = [out / "figures" / drawing.name for drawing in (*pictures, *curves)]
-    for drawing, path in zip((*pictures, *curves), paths, strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawing.write(path)
-    sections = (
-        Section("Tables", tables=_tables(runs)),
-        Section("Curves", pictures=tuple(map(_shown, curves))),
-        *([Section("Pictures", (ATTRIBUTION,), pictures=tuple(map(_shown, pictures)))] if pictures else []),
-    )
-    page = Section("Depth from one image", text=_introduction(runs), sections=sections)
+    panels, curves = panel_drawings(results / "panels"), curve_drawings(runs)
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for drawing in (*panels, *curves):
+        drawing.write(out / "figures" / drawing.name)
+    sections = [Section("Tables", tables=_tables(runs)), Section("Curves", pictures=_pictures(curves))]
+    if panels:
+        sections.append(Section("Pictures", (ATTRIBUTION,), pictures=_pictures(panels)))
+    page = Section("Depth from one image", _introduction(runs), sections=tuple(sections))
     write_whole(out / "report.md", markdown(page).encode())
-    return [out / "report.md", *paths]
+    return [out / "report.md", *(out / "figures" / drawing.name for drawing in (*panels, *curves))]
 
 
-def _shown(drawing: Drawing) -> Picture:
-    return Picture(drawing.name, b"", drawing.alt)
+def _pictures(drawings: list[Drawing]) -> tuple[Picture, ...]:
+    """Pictures without content, as Markdown only names their files."""
+    return tuple(Picture(drawing.name, b"", drawing.alt) for drawing in drawings)
 
 
 def _introduction(runs: Runs) -> tuple[str, ...]:
@@ -113,111 +104,85 @@ def _introduction(runs: Runs) -> tuple[str, ...]:
     )
 
 
-def _tables(runs: Runs) -> tuple[Table, ...]:
-    main = [column for label, sets in SETS.items() for column in _scores(label, sets)]
-    common = _scores("", [f"common {epsilon}" for epsilon in EPSILONS])
+def _tables(runs: Runs) -> tuple[ResultTable, ...]:
+    main = [column for label, sets in SETS.items() for column in _metric_columns(label, sets, SHORT_LABELS)]
+    common = _metric_columns("", [f"common {epsilon}" for epsilon in EPSILONS], SHORT_LABELS)
     rescaled = [
-        Column(f"{label} {short}".strip(), _metric(f"{name}_rescaled", *sets))
+        column
         for label, sets in SETS.items()
-        for short, name in (("NLL", "nll"), ("Cal", "cal"), ("CRPS", "crps"))
+        for column in _metric_columns(label, sets, ("nll", "cal", "crps"), "_rescaled")
     ]
-    factor = Column("Factor", lambda record: record.get("scale"), "neither")
+    factor = ColumnSpec("Factor", lambda record: record.get("scale"), "neither")
+    cost = [
+        ColumnSpec("Larger std outdoors", lambda record: _outdoor_auroc(record, "image_std", 1), "higher"),
+        ColumnSpec("AUROC of the density", lambda record: _outdoor_auroc(record, "image_score", -1), "higher"),
+        ColumnSpec("Seconds to train", lambda record: record.get("seconds")),
+        ColumnSpec(
+            "Parameters", lambda record: record.get("parameters"), "neither", lambda mean, _: f"{round(mean):,}"
+        ),
+    ]
     return (
         _table("Main results", runs, main, f"Corrupted: mean over the four ε, attack on {ATTACKS['own']}."),
         _table("Corrupted, common attack", runs, common, f"Mean over the four ε, attack on {ATTACKS['common']}."),
         _epsilon_table(runs),
-        _table("Outdoors against indoors, and cost", runs, _cost_columns(), _COST_NOTE),
+        _table("Outdoors against indoors, and cost", runs, cost, _COST_NOTE),
         _table("Main results, rescaled", runs, [factor, *rescaled], _RESCALED_NOTE),
     )
 
 
-_COST_NOTE: Final = (
-    "Larger std outdoors: share of (outdoor, indoor) pairs of images in which the outdoor one has the larger mean "
-    "standard deviation, ties counted half. AUROC: the same of minus the mean log-density, where a method has one."
-)
-_RESCALED_NOTE: Final = (
-    "Standard deviations times the factor that maximises the likelihood of images held out from training; RMSE is as "
-    "before. Corrupted as in the main table."
-)
+def _table(title: str, runs: Runs, columns: Sequence[ColumnSpec], note: str) -> ResultTable:
+    return ResultTable.of_methods(title, {column.label: _cells(runs, column) for column in columns}, (note,))
 
 
-def _table(title: str, runs: Runs, columns: Sequence[Column], note: str) -> Table:
-    rows = tuple((Cell(method), *cells) for method, cells in _rows(runs, columns).items())
-    return Table(title, ("Method", *(column.label for column in columns)), rows, (note,))
-
-
-def _epsilon_table(runs: Runs) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+def _epsilon_table(runs: Runs) -> ResultTable:
+    rows: list[tuple[TableCell, ...]] = []
     for epsilon in EPSILONS:
-        columns = [column for attack in ATTACKS for column in _epsilon_columns(attack, epsilon)]
-        rows += [(Cell(method), Cell(f"{epsilon}"), *cells) for method, cells in _rows(runs, columns).items()]
+        columns = []
+        for attack in ATTACKS:
+            name, label = f"{attack} {epsilon}", attack.capitalize()
+            columns += _metric_columns(label, [name], ("nll", "crps", "cal"))
+            columns.append(ColumnSpec(f"{label} mean std", partial(mean_std, name=name), "neither"))
+        cells = [_cells(runs, column) for column in columns]
+        rows += [(TableCell(method), TableCell(f"{epsilon}"), *(own[method] for own in cells)) for method in runs]
     note = f"Own: attack on {ATTACKS['own']}. Common: on {ATTACKS['common']}. Mean std in metres. Bold within each ε."
-    return Table("Each ε", ("Method", "ε", *(column.label for column in columns)), tuple(rows), (note,))
+    return ResultTable("Each ε", ("Method", "ε", *(column.label for column in columns)), tuple(rows), (note,))
 
 
-def _epsilon_columns(attack: str, epsilon: float) -> list[Column]:
-    name, label = f"{attack} {epsilon}", attack.capitalize()
-    scores = (("NLL", "nll"), ("CRPS", "crps"), ("Cal", "cal"))
-    columns = [Column(f"{label} {short}", _metric(metric, name)) for short, metric in scores]
-    return [*columns, Column(f"{label} mean std", lambda record: mean_std(record, name), "neither")]
-
-
-def _cost_columns() -> list[Column]:
+def _metric_columns(label: str, sets: Sequence[str], names: Iterable[str], suffix: str = "") -> list[ColumnSpec]:
+    """A column for each metric: its mean over test sets."""
     return [
-        Column("Larger std outdoors", _larger_std_outdoors, "higher"),
-        Column("AUROC of the density", _density_auroc, "higher"),
-        Column("Seconds to train", lambda record: record.get("seconds")),
-        Column("Parameters", lambda record: record.get("parameters"), "neither", lambda mean, sd: f"{round(mean):,}"),
+        ColumnSpec(
+            f"{label} {SHORT_LABELS[name]}".strip(),
+            partial(_mean_metric, name=name + suffix, sets=sets),
+            "neither" if name == "sharpness_sd" else "lower",
+        )
+        for name in names
     ]
 
 
-def _scores(label: str, sets: Sequence[str]) -> list[Column]:
-    names = (("NLL", "nll"), ("RMSE", "rmse"), ("Cal", "cal"), ("Sharp", "sharpness_sd"), ("CRPS", "crps"))
-    return [
-        Column(f"{label} {short}".strip(), _metric(name, *sets), "neither" if short == "Sharp" else "lower")
-        for short, name in names
-    ]
+def _mean_metric(record: Record, name: str, sets: Sequence[str]) -> float | None:
+    """Mean of a metric over test sets; None if one is missing."""
+    found = [record["tests"].get(each, {}).get("metrics", {}).get(name) for each in sets]
+    return None if None in found else float(np.mean(found))
 
 
-def _metric(name: str, *sets: str) -> Measure:
-    """Mean of a metric over test sets; None where one is missing."""
-
-    def measure(record: Record) -> float | None:
-        found = [record["tests"].get(each, {}).get("metrics", {}).get(name) for each in sets]
-        return None if None in found else float(np.mean(found))
-
-    return measure
-
-
-def _larger_std_outdoors(record: Record) -> float | None:
-    tests = record["tests"]
-    if not {"test", "outdoor"} <= tests.keys():
+def _outdoor_auroc(record: Record, key: str, sign: int) -> float | None:
+    """AUROC of sign times a value of each image, for outdoor against indoor test images."""
+    indoor, outdoor = (record["tests"].get(name, {}).get(key) for name in ("test", "outdoor"))
+    if indoor is None or outdoor is None:
         return None
-    return metrics.auroc(tests["test"]["image_std"], tests["outdoor"]["image_std"])
+    return metrics.auroc(sign * np.array(indoor), sign * np.array(outdoor))
 
 
-def _density_auroc(record: Record) -> float | None:
-    familiar, strange = (record["tests"].get(name, {}).get("image_score") for name in ("test", "outdoor"))
-    return None if familiar is None or strange is None else metrics.auroc(-np.array(familiar), -np.array(strange))
-
-
-def _rows(runs: Runs, columns: Sequence[Column]) -> dict[str, list[Cell]]:
-    """Cells of each method; the best mean of a column that two methods have is bold."""
-    rows: dict[str, list[Cell]] = {method: [] for method in runs}
-    for column in columns:
-        values = {method: _values(own, column.measure) for method, own in runs.items()}
-        found = {method: mean_and_sd(own) for method, own in values.items() if own}
-        means = [mean for mean, _ in found.values()]
-        best = {"lower": min, "higher": max}.get(column.better)
-        target = best(means) if best and len(means) > 1 else None
-        for method, row in rows.items():
-            if method not in found:
-                row.append(EMPTY)
-                continue
-            mean, sd = found[method]
-            row.append(Cell(column.text(mean, sd), mean, mean == target))
-    return rows
-
-
-def _values(own: Sequence[Record], measure: Measure) -> list[float]:
-    return [value for record in own if (value := measure(record)) is not None]
+def _cells(runs: Runs, column: ColumnSpec) -> dict[str, TableCell]:
+    """Cell of each method; the best mean is bold if there are several."""
+    values = {
+        method: [value for record in own if (value := column.measure(record)) is not None]
+        for method, own in runs.items()
+    }
+    found = {method: mean_and_sd(own) for method, own in values.items() if own}
+    means = [mean for mean, _ in found.values()]
+    choose = {"lower": min, "higher": max}.get(column.better)
+    best = choose(means) if choose and len(means) > 1 else None
+    cells = {method: TableCell(column.text(mean, sd), mean, mean == best) for method, (mean, sd) in found.items()}
+    return dict.fromkeys(runs, EMPTY) | cells

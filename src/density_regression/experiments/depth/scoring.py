@@ -1,44 +1,39 @@
 """Metrics over the pixels of test images, in metres."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from density_regression import metrics
-from density_regression.depth import in_metres
 from density_regression.experiments.depth.methods import Trained
-from density_regression.head import Moments
-from density_regression.scene import SceneRegression
+from density_regression.experiments.scoring import CURVE_LEVELS, FloatArray, common_metrics
+from density_regression.nn.heads import Moments
+from density_regression.vision.depth import in_metres
+from density_regression.vision.model import SceneRegression
 
-__all__ = ["Pixels", "held_out_scale", "predict", "score"]
+__all__ = ["Pixels", "predict", "score"]
 
 LEVELS: Final = 100
 """Levels of the paper's calibration error."""
 
-CURVE: Final = 21
-SHARES: Final = 20
-"""Points of the calibration curve and of the sparsification curve that a record keeps."""
+SPARSIFICATION_POINTS: Final = 20
+"""Points of the sparsification curve in a record."""
 
-MOST_PIXELS: Final = 200_000
-"""Pixels that are scored, the same ones for every method, drawn from all that have depth."""
-
-Floats = NDArray[np.float64]
+MAX_PIXELS: Final = 200_000
+"""Most pixels that are scored, drawn from all with known depth, the same for every method."""
 
 
 class Pixels(NamedTuple):
-    """Truth, mean and deviation, in metres, of the pixels that are scored; mean deviation and score of each image."""
+    """Truth, mean and std of scored pixels (p,); mean std, and mean log-density if known, of each image (n,)."""
 
-    truth: Floats
-    mean: Floats
-    std: Floats
-    image_std: Floats
-    image_score: Floats | None
+    truth: FloatArray
+    mean: FloatArray
+    std: FloatArray
+    image_std: FloatArray
+    image_score: FloatArray | None
 
 
 @torch.inference_mode()
@@ -55,50 +50,31 @@ def predict(trained: Trained, batches: Iterator[tuple[Tensor, Tensor]]) -> Pixel
         mean, std = in_metres(Moments(*moments), trained.center, trained.scale)
         known = depth > 0
         parts.append((depth[known], mean[known], std[known], std.mean((1, 2))))
-    *pixels, image_std = (_numbers(part) for part in zip(*parts, strict=True))
-    chosen = np.random.default_rng(0).permutation(len(pixels[0]))[:MOST_PIXELS]
+    *pixels, image_std = (_concatenate(part) for part in zip(*parts, strict=True))
+    chosen = np.random.default_rng(0).permutation(len(pixels[0]))[:MAX_PIXELS]
     truth, mean_of, std_of = (values[chosen] for values in pixels)
-    return Pixels(truth, mean_of, std_of, image_std, _numbers(scores) if scores else None)
-
-
-def held_out_scale(pixels: Pixels) -> float:
-    """Factor on the standard deviation that maximises the likelihood of held-out pixels."""
-    return float(np.sqrt(np.mean(np.square((pixels.truth - pixels.mean) / pixels.std))))
+    return Pixels(truth, mean_of, std_of, image_std, _concatenate(scores) if scores else None)
 
 
 def score(pixels: Pixels, scale: float, target_sd: float) -> dict[str, Any]:
-    """Every metric, curves for figures, and what each image got."""
-    truth, mean, std = pixels[:3]
-    figures = {
-        "nll": metrics.nll(truth, mean, std),
-        "rmse": metrics.rmse(truth, mean),
-        "mae": metrics.mae(truth, mean),
-        "cal": metrics.calibration_error(truth, mean, std, LEVELS),
-        "sharpness": metrics.sharpness(std),
-        "sharpness_sd": metrics.sharpness(std, target_sd),
-        "crps": metrics.crps(truth, mean, std),
-        "coverage_95": metrics.coverage(truth, mean, std),
-        "ause": metrics.ause(truth, mean, std),
-        "nll_rescaled": metrics.nll(truth, mean, scale * std),
-        "cal_rescaled": metrics.calibration_error(truth, mean, scale * std, LEVELS),
-        "crps_rescaled": metrics.crps(truth, mean, scale * std),
-    }
-    curve = metrics.calibration_curve(truth, mean, std, CURVE)
-    shares, by_std, by_error = metrics.sparsification_curve(truth, mean, std, points=SHARES)
+    """Metrics and curves over pixels, and the values of each image; `scale` and `target_sd` as for tables."""
+    predictions = pixels[:3]
+    sparsification = metrics.sparsification_curve(*predictions, points=SPARSIFICATION_POINTS)
+    values = common_metrics(*predictions, LEVELS, scale, target_sd)
     return {
-        "pixels": len(truth),
-        "metrics": {name: float(value) for name, value in figures.items()},
-        "curve": _rounded(curve[1]),
-        "sparsification": {"share": _rounded(shares), "by_std": _rounded(by_std), "by_error": _rounded(by_error)},
+        "pixels": len(pixels.truth),
+        "metrics": {name: float(value) for name, value in values.items()},
+        "curve": _rounded(metrics.calibration_curve(*predictions, CURVE_LEVELS)[1]),
+        "sparsification": dict(zip(("share", "by_std", "by_error"), map(_rounded, sparsification), strict=True)),
         "image_std": _rounded(pixels.image_std),
         "image_score": None if pixels.image_score is None else _rounded(pixels.image_score),
     }
 
 
-def _numbers(parts: Sequence[Tensor]) -> Floats:
-    values: Floats = torch.cat(list(parts)).double().cpu().numpy()
+def _concatenate(parts: Sequence[Tensor]) -> FloatArray:
+    values: FloatArray = torch.cat(list(parts)).double().cpu().numpy()
     return values
 
 
-def _rounded(values: Floats) -> list[float]:
+def _rounded(values: FloatArray) -> list[float]:
     return [float(f"{value:.6g}") for value in values]

@@ -1,17 +1,21 @@
-"""What a report says, before it is written in any format."""
+"""Content of a report, independent of its format: sections, tables, pictures and short numbers."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["EMPTY", "Cell", "Picture", "Section", "Table", "slug"]
+from density_regression.experiments.report.names import in_order
+
+__all__ = ["EMPTY", "Picture", "ResultTable", "Section", "TableCell", "compact", "plus_minus", "slug"]
 
 
-class Cell(NamedTuple):
-    """One cell: its text, a number to sort by, and the paper's figure where it has one, "2.64 ± 0.26"."""
+class TableCell(NamedTuple):
+    """Text of a cell, a number to sort by, and the paper's result where there is one ("2.64 ± 0.26")."""
 
     text: str
     value: float | None = None
@@ -19,20 +23,27 @@ class Cell(NamedTuple):
     paper: str = ""
 
 
-EMPTY = Cell("–")
+EMPTY = TableCell("–")
 
 
-class Table(NamedTuple):
-    """Rows under a header, each as long as it; the first column names the row."""
+class ResultTable(NamedTuple):
+    """Rows under a header of the same length; the first column names the row."""
 
     title: str
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_methods(cls, title: str, columns: dict[str, dict[str, TableCell]], notes: Iterable[str]) -> ResultTable:
+        """Table with a row for each method; columns have its cells by method, and may lack some."""
+        methods = in_order((method for column in columns.values() for method in column), "method")
+        rows = ((TableCell(name), *(column.get(name, EMPTY) for column in columns.values())) for name in methods)
+        return cls(title, ("Method", *columns), tuple(rows), tuple(notes))
 
 
 class Picture(NamedTuple):
-    """A figure: file name, content, and what it shows."""
+    """A figure: file name, content, and a description of what it shows."""
 
     name: str
     content: bytes
@@ -41,28 +52,45 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it.
-
-    Attributes
-    ----------
-    appendix : bool
-        Too long for Markdown and LaTeX.
-    """
+    """A heading and its content; an `appendix` is left out of Markdown and LaTeX."""
 
     title: str
     text: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ResultTable, ...] = ()
     pictures: tuple[Picture, ...] = ()
     sections: tuple[Section, ...] = ()
     appendix: bool = False
 
     def all_pictures(self) -> list[Picture]:
-        """Its own and those of the sections in it."""
+        """Pictures of this section and of those in it."""
         return [*self.pictures, *(picture for section in self.sections for picture in section.all_pictures())]
 
 
 def slug(*names: str) -> str:
-    """A file name of any names; where a letter had to go, or it was long, a hash keeps different names apart."""
+    """File name made of any names; a hash keeps names apart that differ in replaced or cut characters."""
     text = "-".join(name for name in names if name)
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:150]
     return clean if clean == text else f"{clean}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def compact(value: float) -> str:
+    """Three significant digits; 1.2e+05 where that would be long."""
+    return f"{value:.{_decimals(value)}f}" if _is_plain(value) else f"{value:.1e}"
+
+
+def plus_minus(mean: float, sd: float) -> str:
+    """Mean and standard deviation with equally many decimals; the mean alone if sd is NaN."""
+    if math.isnan(sd):
+        return compact(mean)
+    if not (_is_plain(mean) and _is_plain(sd)):
+        return f"{compact(mean)} ± {compact(sd)}"
+    decimals = _decimals(max(abs(mean), sd))
+    return f"{mean:.{decimals}f} ± {sd:.{decimals}f}"
+
+
+def _is_plain(value: float) -> bool:
+    return value == 0 or 1e-3 <= abs(value) < 9_999.5
+
+
+def _decimals(value: float) -> int:
+    return 0 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))

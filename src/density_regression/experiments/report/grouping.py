@@ -1,6 +1,4 @@
-"""Records sorted into groups that share a table, and scores paired by split."""
-
-from __future__ import annotations
+"""Records grouped into tables, and scores paired by split."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,44 +6,37 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from density_regression.experiments.records import Record, latest
 from density_regression.experiments.report.names import in_order
+from density_regression.experiments.significance import FloatArray
 
-__all__ = ["Column", "Group", "groups_of", "results_of", "split_groups"]
+__all__ = ["Group", "PairedScores", "groups_of", "results_of"]
 
-FloatArray = NDArray[np.float64]
-Fit = tuple[str, int]
+Run = tuple[str, int]
+"""Split and seed of a fit."""
 
 RESAMPLED: Final = ("uci", "uci-shift", "wine")
-"""Suites whose training sets overlap; in the others data are drawn anew, or only the seed of a fit differs."""
+"""Suites with overlapping training sets; in the others data are drawn anew, or only the seed of the fit differs."""
 
 
-class Column(NamedTuple):
-    """One score of several methods on the same splits of a data set.
+class PairedScores(NamedTuple):
+    """Scores (splits,) of several methods on the same splits of a data set.
 
-    Attributes
-    ----------
-    values : dict from method to array of shape (splits,)
-    splits, most : int
-        Splits that all methods have, and that any has.
-    scarce : tuple of str
-        Methods that lack some.
-    test_to_train : float
-        For the corrected test; 0 where training sets do not overlap.
+    `splits` is the number of splits that all methods have, `total` that of splits that any method has; `incomplete`
+    methods lack some. `test_to_train` is n_test / n_train for the corrected t-test, 0 if training sets do not overlap.
     """
 
     values: dict[str, FloatArray]
     splits: int
-    most: int
-    scarce: tuple[str, ...]
+    total: int
+    incomplete: tuple[str, ...]
     test_to_train: float
 
 
 @dataclass(frozen=True)
 class Group:
-    """Records of one suite, protocol, part (gap, tail) and set of test rows, failed ones left out."""
+    """Successful records of one suite, protocol, part ("gap", "tail") and test set."""
 
     suite: str
     protocol: str
@@ -55,9 +46,9 @@ class Group:
     records: tuple[Record, ...]
 
     @cached_property
-    def cells(self) -> dict[str, dict[str, dict[Fit, Record]]]:
+    def runs(self) -> dict[str, dict[str, dict[Run, Record]]]:
         """Records by data set, method, and split and seed, in the order of tables."""
-        table: dict[str, dict[str, dict[Fit, Record]]] = {}
+        table: dict[str, dict[str, dict[Run, Record]]] = {}
         for dataset in in_order((record["dataset"] for record in self.records), "dataset"):
             own = [record for record in self.records if record["dataset"] == dataset]
             table[dataset] = {name: {} for name in in_order((record["method"] for record in own), "method")}
@@ -67,89 +58,78 @@ class Group:
 
     @property
     def datasets(self) -> list[str]:
-        """Names, in order."""
-        return list(self.cells)
+        """Names of the data sets, in order."""
+        return list(self.runs)
 
     @property
     def methods(self) -> list[str]:
-        """Names of the methods that have any cell."""
+        """Names of the methods that have any record, in order."""
         return in_order((record["method"] for record in self.records), "method")
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the metrics that any record has."""
+        """Names of the metrics that any record has, in order."""
         return in_order((name for record in self.records for name in self.entry(record)["metrics"]), "metric")
 
     def entry(self, record: Record) -> Record:
-        """What a record says of this group's test rows."""
+        """Part of a record about this group's test set."""
         entry: Record = record["tests"][self.test_set]
         return entry
 
-    def scores(self, dataset: str, metric: str, methods: Sequence[str] | None = None) -> Column:
-        """A metric of those of the methods (all, if left out) that have it, paired by split."""
+    def scores(self, dataset: str, metric: str, methods: Sequence[str] | None = None) -> PairedScores:
+        """Values of a metric, paired by split, for those of the methods (None: all) that have it."""
         return self.paired(dataset, lambda record: self.entry(record)["metrics"].get(metric), methods)
 
     def paired(
         self, dataset: str, measure: Callable[[Record], float | None], methods: Sequence[str] | None = None
-    ) -> Column:
-        """A measure of each method on the splits that all methods with that measure have.
-
-        Fits of one split from several seeds are no further splits: their mean counts.
-        """
-        chosen = self.cells.get(dataset, {})
+    ) -> PairedScores:
+        """Values of a measure on the splits that all methods with that measure have, averaged over seeds."""
         found = {
-            method: {run: value for run, record in runs.items() if (value := measure(record)) is not None}
-            for method, runs in chosen.items()
+            method: values
+            for method, runs in self.runs.get(dataset, {}).items()
             if methods is None or method in methods
+            if (values := {run: value for run, record in runs.items() if (value := measure(record)) is not None})
         }
-        found = {method: values for method, values in found.items() if values}
         every = set().union(*found.values())
         common = sorted(every.intersection(*found.values())) if found else []
-        scarce = tuple(method for method, values in found.items() if len(values) < len(every))
+        incomplete = tuple(method for method, values in found.items() if len(values) < len(every))
         splits = list(dict.fromkeys(split for split, _ in common))
-        values = {
+        means = {
             method: np.array([np.mean([values[run] for run in common if run[0] == split]) for split in splits])
             for method, values in found.items()
         }
-        most = len({split for split, _ in every})
-        return Column(values, len(splits), most, scarce, self._test_to_train(dataset, common))
+        total = len({split for split, _ in every})
+        return PairedScores(means, len(splits), total, incomplete, self._test_to_train(dataset, common))
 
-    def _test_to_train(self, dataset: str, fits: Sequence[Fit]) -> float:
-        """What overlap does depends on how training rows were drawn, so the first test set counts for all."""
-        if self.suite not in RESAMPLED or not fits:
+    def _test_to_train(self, dataset: str, runs: Sequence[Run]) -> float:
+        """Mean n_test / n_train; always of the first test set, as it measures the overlap of training rows."""
+        if self.suite not in RESAMPLED or not runs:
             return 0.0
-        methods = self.cells[dataset].values()
-        return float(np.mean([_ratio(next(runs[fit] for runs in methods if fit in runs)) for fit in fits]))
+        methods = self.runs[dataset].values()
+        return float(np.mean([_ratio(next(own[run] for own in methods if run in own)) for run in runs]))
 
 
 def results_of(records: Sequence[Record]) -> list[Record]:
-    """One record of each cell; those of a search for settings are no results."""
+    """One record of each fit, without those of a search for settings."""
     return [record for record in latest(records) if not record.get("search")]
 
 
-def split_groups(record: Record) -> list[str]:
-    """Parts that a record counts for: of uci-shift "gap" or "tail", and again if the shift is genuine."""
-    if record["suite"] != "uci-shift":
-        return [""]
-    part = str(record["split"]).partition(":")[0]
-    return [part, f"{part}, genuine only"] if record.get("genuine") else [part]
-
-
 def groups_of(records: Sequence[Record]) -> list[Group]:
-    """Groups of one suite and protocol: each part, and in it each set of test rows in the order of the records."""
-    done = [record for record in records if "tests" in record]
+    """Groups of one suite and protocol: each part, and in it each test set in the order of the records."""
     parts: dict[str, list[Record]] = {}
-    for record in done:
-        for part in split_groups(record):
+    for record in records:
+        if "tests" in record:
+            part = str(record["split"]).partition(":")[0] if record["suite"] == "uci-shift" else ""
             parts.setdefault(part, []).append(record)
+            if part and record.get("genuine"):
+                parts.setdefault(f"{part}, genuine only", []).append(record)
     groups = []
-    for part in sorted(parts):
-        whole = parts.get(part.partition(",")[0], [])
-        if "," in part and len(parts[part]) == len(whole):
+    for part, members in sorted(parts.items()):
+        # Left out if every shift is genuine.
+        if "," in part and len(members) == len(parts[part.partition(",")[0]]):
             continue
-        names = dict.fromkeys(name for record in parts[part] for name in record["tests"])
-        for name in names:
-            own = tuple(record for record in parts[part] if name in record["tests"])
+        for name in dict.fromkeys(name for record in members for name in record["tests"]):
+            own = tuple(record for record in members if name in record["tests"])
             shifted = all(name != next(iter(record["tests"])) for record in own)
             groups.append(Group(own[0]["suite"], own[0]["protocol"], part, name, shifted, own))
     return groups

@@ -6,53 +6,29 @@ import base64
 from html import escape
 from importlib import resources
 from itertools import count
+from string import Template
 
-from density_regression.experiments.report.document import EMPTY, Cell, Picture, Section, Table
+from density_regression.experiments.report.document import EMPTY, Picture, ResultTable, Section, TableCell
 
 __all__ = ["html"]
 
-# Nothing may be fetched, whatever a record has as its name.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-
 
 def html(report: Section) -> str:
-    """The page: its sections, a table of contents, and tables that can be sorted."""
-    numbers = count(1)
+    """Page with a table of contents and sortable tables; its policy forbids to load anything from elsewhere."""
     contents: list[str] = []
+    numbers = count(1)
     body = "\n".join(_section(section, 2, numbers, contents) for section in report.sections)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{escape(report.title)}</title>
-<style>
-{_asset("page.css")}</style>
-</head>
-<body>
-<header>
-<h1>{escape(report.title)}</h1>
-</header>
-<nav aria-label="Contents">
-<details open>
-<summary>Contents</summary>
-<ol>
-{"".join(contents)}</ol>
-</details>
-</nav>
-<main>
-{body}
-</main>
-<script>
-{_asset("page.js")}</script>
-</body>
-</html>
-"""
+    return Template(_asset("page.html")).substitute(
+        title=escape(report.title),
+        style=_asset("page.css"),
+        contents="".join(contents),
+        body=body,
+        script=_asset("page.js"),
+    )
 
 
 def _section(section: Section, level: int, numbers: count[int], contents: list[str]) -> str:
-    """A section; what has only figures, or is an appendix, is folded away until somebody opens it."""
+    """HTML of a section; an appendix, or a subsection with figures only, is collapsed. Extends `contents`."""
     anchor = f"s{next(numbers)}"
     folded = section.appendix or (level > 2 and section.pictures and not section.tables)
     inner: list[str] = []
@@ -68,15 +44,19 @@ def _section(section: Section, level: int, numbers: count[int], contents: list[s
     return f'<section>\n<h{level} id="{anchor}">{escape(section.title)}</h{level}>\n{body}\n</section>'
 
 
-def _table(table: Table) -> str:
-    kinds = ["words" if _has_words(table, index) else "" for index in range(len(table.header))]
+def _table(table: ResultTable) -> str:
+    columns = ([row[index] for row in table.rows] for index in range(len(table.header)))
+    kinds = ["words" if _is_text(column) else "" for column in columns]
     heads = "".join(
         f'<th scope="col"{_class(kind)}><button type="button">{escape(name)}</button></th>'
         for name, kind in zip(table.header, kinds, strict=True)
     )
-    rows = "\n".join(_row(row, kinds) for row in table.rows)
+    rows = "\n".join(
+        f'<tr><th scope="row">{escape(row[0].text)}</th>{"".join(map(_cell, row[1:], kinds[1:]))}</tr>'
+        for row in table.rows
+    )
     notes = f'<p class="notes">{escape(" ".join(table.notes))}</p>' if table.notes else ""
-    # Only what can have the focus can be scrolled by keys.
+    # tabindex: only elements that can have the focus can be scrolled by keys.
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(table.title)}">\n'
         f"<table>\n<caption>{escape(table.title)}</caption>\n<thead><tr>{heads}</tr></thead>\n"
@@ -84,16 +64,11 @@ def _table(table: Table) -> str:
     )
 
 
-def _has_words(table: Table, index: int) -> bool:
-    return all(row[index].value is None for row in table.rows) and any(row[index] != EMPTY for row in table.rows)
+def _is_text(column: list[TableCell]) -> bool:
+    return all(cell.value is None for cell in column) and any(cell != EMPTY for cell in column)
 
 
-def _row(row: tuple[Cell, ...], kinds: list[str]) -> str:
-    cells = "".join(_cell(cell, kind) for cell, kind in zip(row[1:], kinds[1:], strict=True))
-    return f'<tr><th scope="row">{escape(row[0].text)}</th>{cells}</tr>'
-
-
-def _cell(cell: Cell, kind: str) -> str:
+def _cell(cell: TableCell, kind: str) -> str:
     value = "" if cell.value is None else f' data-value="{cell.value:.9g}"'
     paper = f"<small>paper: {escape(cell.paper)}</small>" if cell.paper else ""
     return f"<td{_class('strong' if cell.bold else kind)}{value}>{escape(cell.text)}{paper}</td>"

@@ -1,16 +1,14 @@
 r"""The report's tables as LaTeX, to be read with ``\input``."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 
-from density_regression.experiments.report.document import Cell, Section, Table
+from density_regression.experiments.report.document import ResultTable, Section, TableCell
 
 __all__ = ["latex"]
 
-ACROSS: Final = 4
-"""Columns beside the first that a page is wide enough for."""
+COLUMNS_PER_PAGE: Final = 4
+"""Columns beside the first that fit the width of a page."""
 
 _HEADINGS: Final = ("section*", "subsection*", "subsubsection*", "paragraph*")
 _SPECIAL: Final = {
@@ -40,7 +38,7 @@ _NUMBER: Final = re.compile(rf"{_FLOAT}( ± {_FLOAT})?( \({_FLOAT}, {_FLOAT}\))?
 
 
 def latex(section: Section) -> str:
-    """A section's text and tables, and those of the sections in it; appendices and figures are left out."""
+    """Text and tables of a section and of those in it; appendices and figures are left out."""
     start = "% Needs \\usepackage{booktabs} and, for quotation marks, \\usepackage[T1]{fontenc}. UTF-8.\n"
     return start + _section(section, 0)
 
@@ -51,13 +49,15 @@ def _section(section: Section, depth: int) -> str:
     if not (section.text or section.tables or any(inner)):
         return ""
     parts = [f"\\{heading}{{{_escape(section.title)}}}", *map(_escape, section.text)]
-    parts += [_tabular(table, start) for table in section.tables for start in range(1, len(table.header), ACROSS)]
+    parts += [
+        _tabular(table, start) for table in section.tables for start in range(1, len(table.header), COLUMNS_PER_PAGE)
+    ]
     return "\n\n".join([*parts, *filter(None, inner)]) + "\n"
 
 
-def _tabular(table: Table, start: int) -> str:
-    """The first column and up to ``ACROSS`` others; a wide table is several."""
-    chosen = [0, *range(start, min(start + ACROSS, len(table.header)))]
+def _tabular(table: ResultTable, start: int) -> str:
+    """The first column and up to `COLUMNS_PER_PAGE` others from `start`; a wide table becomes several."""
+    chosen = [0, *range(start, min(start + COLUMNS_PER_PAGE, len(table.header)))]
     message = table.header[-1] == "Message"
     columns = "l" + ("llp{0.4\\linewidth}" if message else "r" * (len(chosen) - 1))
     title = _escape(table.title) + (" (continued)" if start > 1 else "")
@@ -77,7 +77,7 @@ def _tabular(table: Table, start: int) -> str:
     return "\n".join([*lines, "\\end{center}"])
 
 
-def _rows(cells: list[Cell]) -> list[str]:
+def _rows(cells: list[TableCell]) -> list[str]:
     lines = [" & ".join(map(_cell, cells)) + " \\\\"]
     if any(cell.paper for cell in cells):
         figures = [f"\\scriptsize paper: {_number(cell.paper)}" if cell.paper else "" for cell in cells]
@@ -85,9 +85,9 @@ def _rows(cells: list[Cell]) -> list[str]:
     return lines
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     text = _number(cell.text) if _NUMBER.fullmatch(cell.text) else _escape(cell.text)
-    # \textbf would leave mathematics as it is.
+    # \textbf alone does not affect mathematics.
     return f"{{\\boldmath\\textbf{{{text}}}}}" if cell.bold else text
 
 

@@ -1,23 +1,14 @@
-"""The report as Markdown, for a site of documents."""
-
-from __future__ import annotations
+"""The report as Markdown."""
 
 import re
 
-from density_regression.experiments.report.document import Cell, Section, Table
+from density_regression.experiments.report.document import ResultTable, Section, TableCell
 
 __all__ = ["markdown"]
 
 
 def markdown(section: Section, level: int = 1) -> str:
-    """A section and those in it; appendices are left out, and figures are files in ``figures/``.
-
-    Parameters
-    ----------
-    section : Section
-    level : int
-        Of its heading.
-    """
+    """Section with a heading of a level, and those in it, without appendices; figures are files in ``figures/``."""
     parts = [f"{'#' * level} {_escape(section.title)}", *map(_escape, section.text)]
     parts += [_table(table) for table in section.tables]
     parts += [f"![{_escape(picture.alt)}](figures/{picture.name})" for picture in section.pictures]
@@ -25,7 +16,7 @@ def markdown(section: Section, level: int = 1) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(table: Table) -> str:
+def _table(table: ResultTable) -> str:
     lines = [f"**{_escape(table.title)}**", "", _row([_escape(name) for name in table.header])]
     lines.append(_row(["---", *["---:"] * (len(table.header) - 1)]))
     lines += [_row([_cell(cell) for cell in row]) for row in table.rows]
@@ -38,7 +29,7 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     text = _escape(cell.text)
     text = f"**{text}**" if cell.bold else text
     return f"{text}<br><small>paper: {_escape(cell.paper)}</small>" if cell.paper else text
@@ -47,5 +38,5 @@ def _cell(cell: Cell) -> str:
 def _escape(text: str) -> str:
     flat = " ".join(text.split())
     flat = re.sub(r"([\\`*_\[\]|$~])", r"\\\1", flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
-    # At the start of a line these begin a heading or a list.
+    # At the start of a line these would begin a heading or a list.
     return re.sub(r"^(#|[+-] )", r"\\\1", flat)

@@ -1,36 +1,34 @@
-"""Metrics, suites and methods: what they are called, in which order they come, and which way is better."""
-
-from __future__ import annotations
+"""Labels and order of metrics, suites and methods, and which values of a metric are better."""
 
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from density_regression.experiments.significance import FloatArray
 from density_regression.registry import methods
 
-__all__ = ["MAIN", "RANKED", "Metric", "in_order", "metric", "suite_title"]
+__all__ = ["MAIN", "OURS", "RANKED", "SUITE_TITLES", "Metric", "in_order", "metric"]
 
-FloatArray = NDArray[np.float64]
+OURS: Final = "Density-Regression"
 
 
 class Metric(NamedTuple):
-    """How a metric is read; a width is no virtue alone, and of an unknown metric nothing is known."""
+    """Label of a metric, and which values are better: a "width" only between calibrated methods, "near" its `level`."""
 
     label: str
     better: Literal["lower", "higher", "near", "width", "unknown"] = "lower"
     level: float = 0.0
 
     def score(self, values: FloatArray) -> FloatArray:
-        """The same values, so that lower is better."""
+        """Values transformed so that lower is better."""
         if self.better == "higher":
             return -values
         return np.abs(values - self.level) if self.better == "near" else values
 
 
 MAIN: Final = ("nll", "nll_own", "rmse", "cal", "sharpness_sd", "crps", "coverage_95", "auroc_std", "auroc_score")
-"""Metrics that have tables of their own."""
+"""Metrics in the main tables; the others are in the appendix."""
 
 RANKED: Final = ("nll", "cal", "crps")
 """Metrics by which methods are ranked over data sets."""
@@ -62,7 +60,7 @@ _METRICS: Final = {
     "auroc_score": Metric("AUROC of the density score", "higher"),
 }
 
-_SUITES: Final = {
+SUITE_TITLES: Final = {
     "cubic": "Cubic toy",
     "uci": "UCI, standard splits",
     "uci-shift": "UCI, gaps and tails",
@@ -73,20 +71,15 @@ _SUITES: Final = {
 
 
 def metric(name: str) -> Metric:
-    """What is known of a metric of the records."""
+    """Description of a metric by its name in the records."""
     return _METRICS.get(name, Metric(name, "unknown"))
 
 
-def suite_title(name: str) -> str:
-    """A suite's heading."""
-    return _SUITES.get(name, name)
-
-
 def in_order(names: Iterable[str], kind: Literal["metric", "suite", "protocol", "method", "dataset"]) -> list[str]:
-    """Names without repeats: those that are known first, in their usual order, then the others by the alphabet."""
+    """Names without repeats: known ones in their usual order, then the others by the alphabet."""
     known = {
         "metric": (*MAIN, *_METRICS),
-        "suite": tuple(_SUITES),
+        "suite": tuple(SUITE_TITLES),
         "protocol": ("paper", "tuned"),
         "method": tuple(method.name for method in methods()),
         "dataset": (),

@@ -1,4 +1,8 @@
-"""Scores that add up over batches and processes, as torchmetrics classes; they need the extra ``metrics``."""
+"""Metrics accumulated over batches and processes, as torchmetrics classes; they need the extra ``metrics``.
+
+Each equals the function of the same name in `density_regression.metrics`. Further keyword arguments of their
+constructors are those of ``torchmetrics.Metric``; ``compute`` returns a float64 scalar, NaN if there were no entries.
+"""
 
 from density_regression.metrics.accumulate.counts import CalibrationError, MiscalibrationArea
 from density_regression.metrics.accumulate.determination import R2

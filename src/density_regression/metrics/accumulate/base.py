@@ -1,6 +1,6 @@
-"""What the scores that add up over batches have in common."""
+"""Base class of metrics that are accumulated over batches."""
 
-__all__ = ["Accumulator", "Metric", "checked"]
+__all__ = ["Accumulator", "Metric", "check_batch"]
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from density_regression._extras import import_extra
+from density_regression.io.extras import import_extra
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -17,7 +17,7 @@ else:
 
 
 class Accumulator(Metric):
-    """A score of all entries alike, whatever their shape, from sums in float64."""
+    """A metric computed from float64 sums over all entries, of any shape."""
 
     full_state_update = False
     higher_is_better: bool | None = False
@@ -28,33 +28,32 @@ class Accumulator(Metric):
         self._add_sum("count")
 
     def _add_sum(self, name: str, *shape: int) -> None:
-        """Add a state of that shape, 0 at first, which is summed over processes."""
+        """Add a state of zeros that is summed over processes."""
         self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, y_true: Tensor, mean: Tensor, std: Tensor, mask: Tensor | None = None) -> None:
-        """Take in a batch.
+        """Add a batch.
 
         Parameters
         ----------
         y_true, mean, std : Tensor of any shape
-            Observed targets, predicted means and predicted standard deviations, all of one shape and in the
-            target's units. ``std`` must be positive.
-        mask : Tensor of that shape, optional
-            True where an entry counts. The others may hold anything, NaN included. By default all count.
+            Targets, predicted means and predicted standard deviations (> 0), of one shape and in the target's units.
+        mask : bool Tensor of that shape, optional
+            True where an entry counts; the others may hold anything, NaN included. By default all count.
         """
-        y_true, mean, std, keep = checked(y_true, mean, std, mask, self.device)
+        y_true, mean, std, keep = check_batch(y_true, mean, std, mask, self.device)
         self.count += keep.sum()
-        self._take(y_true[keep] - mean[keep], std[keep])
+        self._add(y_true[keep] - mean[keep], std[keep])
 
     @abstractmethod
-    def _take(self, residual: Tensor, std: Tensor) -> None:
-        """Take in the residuals and standard deviations of the entries that count, each of shape (entries,)."""
+    def _add(self, residual: Tensor, std: Tensor) -> None:
+        """Add the residuals and standard deviations (entries,) of the entries that count."""
 
 
-def checked(
+def check_batch(
     y_true: Tensor, mean: Tensor, std: Tensor, mask: Tensor | None, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same in float64 on `device`, with a mask in any case, or a ValueError that names what is wrong."""
+    """Return y_true, mean and std in float64 on `device`, and the mask, all True by default."""
     arrays = {"y_true": y_true, "mean": mean, "std": std}
     tensors = {name: torch.as_tensor(array, dtype=torch.float64, device=device) for name, array in arrays.items()}
     shape = tensors["y_true"].shape

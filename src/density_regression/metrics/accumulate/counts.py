@@ -1,41 +1,37 @@
-"""Calibration, from how many entries lie below each level's quantile."""
+"""Calibration metrics, from counts of the entries below each level's quantile."""
 
 __all__ = ["CalibrationError", "MiscalibrationArea"]
 
-from abc import abstractmethod
 from typing import Any
 
 import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from density_regression.metrics._arrays import FloatArray, area_to_zero, levels_of
+from density_regression.metrics._checks import FloatArray
+from density_regression.metrics._numerics import absolute_area, coverage_levels
 from density_regression.metrics.accumulate.base import Accumulator
 
 
 class _Counts(Accumulator):
-    """Counts of entries whose distance is at most each of some thresholds, both in standard deviations."""
+    """Number of entries whose z-score, or its absolute value, is at most the quantile of each level."""
 
     at_most: Tensor
+    _two_sided: bool
 
     def __init__(self, levels: int = 100, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.levels = levels
-        self.expected = levels_of(levels)
+        self.expected = coverage_levels(levels)
         self._add_sum("at_most", len(self.expected))
 
-    def _take(self, residual: Tensor, std: Tensor) -> None:
+    def _add(self, residual: Tensor, std: Tensor) -> None:
         largest = torch.finfo(torch.float64).max
-        # Finite, so that none ties with the quantiles of 0 and 1.
-        distance = self._distance((residual / std).clamp(-largest, largest))
-        thresholds = torch.from_numpy(self._thresholds()).to(distance.device)
-        self.at_most += torch.searchsorted(distance.sort().values, thresholds, right=True)
-
-    @abstractmethod
-    def _distance(self, z: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _thresholds(self) -> FloatArray: ...
+        # Finite, because the quantiles of the levels 0 and 1 are infinite.
+        z = (residual / std).clamp(-largest, largest)
+        values, levels = (z.abs(), 0.5 + self.expected / 2) if self._two_sided else (z, self.expected)
+        quantiles = torch.from_numpy(ndtri(levels)).to(z.device)
+        self.at_most += torch.searchsorted(values.sort().values, quantiles, right=True)
 
     def _observed(self) -> FloatArray:
         observed: FloatArray = (self.at_most / self.count).cpu().numpy()
@@ -43,46 +39,20 @@ class _Counts(Accumulator):
 
 
 class CalibrationError(_Counts):
-    """`density_regression.metrics.calibration_error` over batches.
+    """`density_regression.metrics.calibration_error` over batches, at ``levels`` levels."""
 
-    Parameters
-    ----------
-    levels : int, default=100
-        Number of levels, evenly spaced from 0 to 1, both ends included.
-    **kwargs
-        Options of ``torchmetrics.Metric``.
-    """
-
-    def _distance(self, z: Tensor) -> Tensor:
-        return z
-
-    def _thresholds(self) -> FloatArray:
-        thresholds: FloatArray = ndtri(self.expected)
-        return thresholds
+    _two_sided = False
 
     def compute(self) -> Tensor:
-        """Error of all entries so far, as a float64 scalar; NaN if there were none."""
+        """Calibration error of all entries so far."""
         return self.count.new_tensor(((self.expected - self._observed()) ** 2).sum())
 
 
 class MiscalibrationArea(_Counts):
-    """`density_regression.metrics.miscalibration_area` over batches.
+    """`density_regression.metrics.miscalibration_area` over batches, at ``levels`` expected coverages."""
 
-    Parameters
-    ----------
-    levels : int, default=100
-        Number of expected coverages, evenly spaced from 0 to 1, both ends included.
-    **kwargs
-        Options of ``torchmetrics.Metric``.
-    """
-
-    def _distance(self, z: Tensor) -> Tensor:
-        return z.abs()
-
-    def _thresholds(self) -> FloatArray:
-        thresholds: FloatArray = ndtri(0.5 + self.expected / 2)
-        return thresholds
+    _two_sided = True
 
     def compute(self) -> Tensor:
-        """Area of all entries so far, as a float64 scalar; NaN if there were none."""
-        return self.count.new_tensor(area_to_zero(self.expected, self._observed() - self.expected))
+        """Miscalibration area of all entries so far."""
+        return self.count.new_tensor(absolute_area(self.expected, self._observed() - self.expected))

@@ -1,4 +1,4 @@
-"""The coefficient of determination, from moments that merge."""
+"""Coefficient of determination, from counts, means and sums of squared deviations that can be merged."""
 
 __all__ = ["R2"]
 
@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from density_regression.metrics._arrays import count_of
-from density_regression.metrics.accumulate.base import Metric, checked
-from density_regression.metrics.accumulate.moments import merged_moments, row_moments
+from density_regression.metrics._checks import check_count
+from density_regression.metrics.accumulate.base import Metric, check_batch
 
 
 class R2(Metric):
@@ -18,10 +17,8 @@ class R2(Metric):
     Parameters
     ----------
     columns : int, default=1
-        Number of targets, along the last dimension, each compared with its own mean and then averaged over. With
-        1, all entries are values of one target, whatever their shape.
-    **kwargs
-        Options of ``torchmetrics.Metric``.
+        Number of targets, along the last dimension; their coefficients are averaged. With 1, all entries are values
+        of one target, whatever their shape.
     """
 
     full_state_update = False
@@ -31,32 +28,43 @@ class R2(Metric):
 
     def __init__(self, columns: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.columns = count_of("columns", columns)
+        self.columns = check_count("columns", columns)
         self.add_state("squared_error", torch.zeros(self.columns, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("moments", torch.zeros(3, self.columns, dtype=torch.float64), dist_reduce_fx=merged_moments)
+        self.add_state("moments", torch.zeros(3, self.columns, dtype=torch.float64), dist_reduce_fx=_merge_moments)
 
     def update(self, y_true: Tensor, mean: Tensor, std: Tensor, mask: Tensor | None = None) -> None:
-        """Take in a batch.
+        """Add a batch, as `Accumulator.update` does; ``std`` is checked but not used.
 
-        Parameters
-        ----------
-        y_true, mean, std : Tensor of any shape, or of shape (..., columns)
-            Observed targets, predicted means and predicted standard deviations, all of one shape and in the
-            target's units. ``std`` must be positive, and is not used.
-        mask : Tensor of that shape, optional
-            True where an entry counts. The others may hold anything, NaN included. By default all count.
+        With several columns, all arguments have shape (..., columns).
         """
-        tensors = checked(y_true, mean, std, mask, self.device)
+        tensors = check_batch(y_true, mean, std, mask, self.device)
         shape = tuple(tensors[0].shape)
         if self.columns > 1 and shape[-1:] != (self.columns,):
             raise ValueError(f"y_true must have {self.columns} columns, as R2 was given, got shape {shape}.")
         y_true, mean, _, keep = (tensor.reshape(-1, self.columns) for tensor in tensors)
         self.squared_error += ((y_true - mean) ** 2).where(keep, 0.0).sum(dim=0)
-        self.moments = merged_moments(torch.cat([self.moments[None], row_moments(y_true, keep)]))
+        target = y_true.where(keep, 0.0)
+        row_moments = torch.stack([keep.to(target.dtype), target, torch.zeros_like(target)], dim=1)
+        self.moments = _merge_moments(torch.cat([self.moments[None], row_moments]))
 
     def compute(self) -> Tensor:
-        """Share explained of all entries so far, as a float64 scalar; NaN if a column had none."""
+        """Coefficient of all entries so far; NaN if a column had none."""
         count, _, spread = self.moments
         # As in scikit-learn: a constant target counts as 1 if predicted without error and as 0 otherwise.
         constant = (self.squared_error == 0).double().where(count > 0, torch.nan)
         return torch.where(spread > 0, 1 - self.squared_error / spread, constant).mean()
+
+
+def _merge_moments(parts: Tensor) -> Tensor:
+    """Merge counts, means and sums of squared deviations (parts, 3, k) into those of all rows together (3, k).
+
+    Plain sums of squares would lose the variance of a target far from 0 to rounding.
+    """
+    count, mean, square = parts.unbind(dim=1)
+    total = count.sum(dim=0)
+    # Relative to the mean of the largest part, so that rounding leaves no variance in a constant target.
+    origin = mean.gather(0, count.argmax(dim=0, keepdim=True))
+    offset = mean - origin
+    shift = (count * offset).sum(dim=0) / total.clamp(min=1)
+    between = (count * (offset - shift) ** 2).sum(dim=0)
+    return torch.stack([total, origin[0] + shift, square.sum(dim=0) + between])

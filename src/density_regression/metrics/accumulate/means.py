@@ -1,4 +1,4 @@
-"""Means over entries of a score of each."""
+"""Metrics that are means over entries of a score of each."""
 
 __all__ = ["CRPS", "MAE", "NLL", "RMSE", "Coverage", "IntervalScore", "Sharpness"]
 
@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from density_regression.metrics._arrays import deviations_at, unit_of
+from density_regression.metrics._checks import check_unit
+from density_regression.metrics._numerics import central_quantile
 from density_regression.metrics.accumulate.base import Accumulator
 
 
 class _Mean(Accumulator):
-    """The mean over entries of a score of each."""
+    """Mean over entries of a score of each."""
 
     total: Tensor
 
@@ -22,14 +23,14 @@ class _Mean(Accumulator):
         super().__init__(**kwargs)
         self._add_sum("total")
 
-    def _take(self, residual: Tensor, std: Tensor) -> None:
+    def _add(self, residual: Tensor, std: Tensor) -> None:
         self.total += self._scores(residual, std).sum()
 
     @abstractmethod
     def _scores(self, residual: Tensor, std: Tensor) -> Tensor: ...
 
     def compute(self) -> Tensor:
-        """Score of all entries so far, as a float64 scalar; NaN if there were none."""
+        """Metric of all entries so far, as a float64 scalar; NaN if there were none."""
         return self.total / self.count
 
 
@@ -54,7 +55,7 @@ class RMSE(_Mean):
         return residual**2
 
     def compute(self) -> Tensor:
-        """Error of all entries so far, in the target's units, as a float64 scalar; NaN if there were none."""
+        """Error of all entries so far, in the target's units."""
         return super().compute().sqrt()
 
 
@@ -68,66 +69,42 @@ class CRPS(_Mean):
 
 
 class Sharpness(_Mean):
-    """`density_regression.metrics.sharpness` over batches.
-
-    Parameters
-    ----------
-    unit : float, default=1
-        What to count in, in the target's units.
-    **kwargs
-        Options of ``torchmetrics.Metric``.
-    """
+    """`density_regression.metrics.sharpness` over batches, in multiples of ``unit``."""
 
     higher_is_better = None
 
     def __init__(self, unit: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.unit = unit_of(unit)
+        self.unit = check_unit(unit)
 
     def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
         return std**2
 
     def compute(self) -> Tensor:
-        """Sharpness of all entries so far, in multiples of ``unit``, as a float64 scalar; NaN if there were none."""
+        """Sharpness of all entries so far, in multiples of ``unit``."""
         return super().compute().sqrt() / self.unit
 
 
-class Coverage(_Mean):
-    """`density_regression.metrics.coverage` over batches.
+class _IntervalMean(_Mean):
+    """Mean over entries of a score of the central interval."""
 
-    Parameters
-    ----------
-    level : float, default=0.95
-        Probability that the interval is meant to hold, strictly between 0 and 1.
-    **kwargs
-        Options of ``torchmetrics.Metric``.
-    """
+    def __init__(self, level: float = 0.95, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.level, self._quantile = level, central_quantile(level)
+
+
+class Coverage(_IntervalMean):
+    """`density_regression.metrics.coverage` over batches, of nominal coverage ``level``."""
 
     higher_is_better = None
 
-    def __init__(self, level: float = 0.95, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.level, self._deviations = level, deviations_at(level)
+    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
+        return (residual.abs() <= std * self._quantile).double()
+
+
+class IntervalScore(_IntervalMean):
+    """`density_regression.metrics.interval_score` over batches, of nominal coverage ``level``."""
 
     def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
-        return (residual.abs() <= std * self._deviations).double()
-
-
-class IntervalScore(_Mean):
-    """`density_regression.metrics.interval_score` over batches.
-
-    Parameters
-    ----------
-    level : float, default=0.95
-        Probability that the interval is meant to hold, strictly between 0 and 1.
-    **kwargs
-        Options of ``torchmetrics.Metric``.
-    """
-
-    def __init__(self, level: float = 0.95, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.level, self._deviations = level, deviations_at(level)
-
-    def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
-        half_width = std * self._deviations
+        half_width = std * self._quantile
         return 2 * half_width + 2 / (1 - self.level) * (residual.abs() - half_width).clamp(min=0)

@@ -1,0 +1,373 @@
+"""The skeleton of a scikit-learn regressor around a torch module: settings, validation, scaling, and `fit`."""
+
+import copy
+import inspect
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.validation import validate_data
+from torch import nn
+
+from density_regression.estimators.export import Export
+from density_regression.estimators.hooks import Run
+from density_regression.estimators.prediction import Prediction
+from density_regression.estimators.serialisation import Serialisation
+from density_regression.estimators.settings import About, name_parameters, unknown_parameter
+from density_regression.io.sklearn_private import Interval, StrOptions, _check_sample_weight
+from density_regression.nn.encoders import MLP
+from density_regression.nn.runtime import (
+    PRECISIONS,
+    TrainingOptions,
+    may_draw,
+    own_draws,
+    taking_turns,
+    threads,
+    usual_torch,
+)
+from density_regression.tabular.table import (
+    Floats,
+    OwnUnits,
+    Scaling,
+    TrainingRows,
+    refuse_non_numbers,
+    relative_weights,
+    split_rows,
+)
+from density_regression.training.callbacks import Callback
+from density_regression.training.loop import TrainingReport
+
+__all__ = ["MODERATE_COLUMNS", "DeepRegressor", "Prepared", "unchanged_on_failure"]
+
+
+MODERATE_COLUMNS: Final = 50
+"""Most columns of a table for which the usual learning rates, and inputs beside the features, are meant."""
+
+
+class Prepared(NamedTuple):
+    """Scaled rows to train on and to hold out, the scaling of inputs and of targets, and the run they are for."""
+
+    train: TrainingRows
+    held_out: TrainingRows
+    scalings: tuple[Scaling, Scaling]
+    run: Run
+
+
+class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
+    """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
+
+    A subclass names its own parameters in `__init__`, builds its module in `_build` and trains it in `_train`; see
+    `RegressorHooks`.
+
+    Parameters
+    ----------
+    encoder : nn.Module, callable or None
+        Network from scaled inputs to features (n, d); or a function of the number of columns that returns one; or
+        None for a plain network with layers `hidden`.
+    hidden : sequence of int
+        Widths of the plain network's layers.
+    epochs : int
+        Most passes over the data for the network.
+    batch_size : int or "auto"
+        Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 16 and at most 1,024.
+    learning_rate : float or "auto"
+        Of AdamW; falls to zero along a cosine. "auto" takes the method's usual rate, `usual_rate`, for an encoder of
+        one's own and for tables of up to 50 columns. For wider ones it is lower in proportion: AdamW moves every
+        weight by about the rate, so the first layer's outputs move by the rate times the number of columns.
+    weight_decay : float
+        Of AdamW.
+    patience : int or None
+        Stop after this many epochs without a better held-out loss; None never stops early.
+    validation_fraction : float
+        Share of the rows held out for early stopping and whatever else training rows cannot tell. With 0, training
+        rows serve, and the predictions will be too sure of themselves.
+    device : str
+        "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
+    precision : {"32-true", "16-mixed", "bf16-mixed"}
+        Precision of the network's training.
+    compile : bool
+        Whether to compile the network's training.
+    n_threads : int or None
+        Threads torch may use; None leaves that as it is.
+    checkpoint_dir : path or None
+        Keep the state after each step of training there (three of Density-Regression, one of its rivals); the same
+        fit, interrupted and run again, goes on from the last one.
+    callbacks : list of Callback or None
+        Told the losses after each epoch, as `density_regression.Callback` describes; `CSVLogger` writes them to a file.
+        They are not saved with the model.
+    verbose : bool
+        Show a progress bar, if there is a terminal to show it on.
+    random_state : int, RandomState or None
+        Seed of everything random.
+    """
+
+    about: ClassVar[About]
+    usual_rate: ClassVar[float] = 1e-2
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "encoder": [nn.Module, callable, None],
+        "hidden": ["array-like"],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "learning_rate": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left"), None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "device": [str],
+        "precision": [StrOptions(set(PRECISIONS))],
+        "compile": ["boolean"],
+        # Far more than there are cores would end the process, and a saved model may ask for them.
+        "n_threads": [Interval(Integral, 1, 1024, closed="both"), None],
+        "checkpoint_dir": [str, os.PathLike, None],
+        "callbacks": [list, tuple, None],
+        "verbose": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        *,
+        encoder: nn.Module | Callable[[int], nn.Module] | None = None,
+        hidden: tuple[int, ...] = (100, 100),
+        epochs: int = 400,
+        batch_size: int | Literal["auto"] = "auto",
+        learning_rate: float | Literal["auto"] = "auto",
+        weight_decay: float = 0.1,
+        patience: int | None = 50,
+        validation_fraction: float = 0.15,
+        device: str = "cpu",
+        precision: str = "32-true",
+        compile: bool = False,
+        n_threads: int | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        verbose: bool = True,
+        random_state: Any = None,
+        **unknown: Any,
+    ) -> None:
+        if unknown:
+            raise TypeError(unknown_parameter(type(self), next(iter(unknown))))
+        self.encoder = encoder
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.device = device
+        self.precision = precision
+        self.compile = compile
+        self.n_threads = n_threads
+        self.checkpoint_dir = checkpoint_dir
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the signature of `__init__` name the parameters that `**settings` hands on: scikit-learn asks it."""
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            handed_on = inspect.signature(super(cls, cls).__init__).parameters
+            own = inspect.signature(cls.__init__).parameters
+            name_parameters(cls, {**own, **handed_on, **own})
+
+    # -- fitting ------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        held_out: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
+        """Fit to a table.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, c)
+            Inputs in their own units; scaled inside.
+        y : array-like of shape (n,) or (n, k)
+            One or several targets in their own units; scaled inside.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows, not negative.
+        held_out : (X, y), optional
+            Rows to hold out. Without them a share of `validation_fraction` is set aside, at random: give them where
+            rows next to each other are alike, or to compare methods on the same ones.
+
+        Returns
+        -------
+        self
+        """
+        with unchanged_on_failure(self):
+            return self._fit(X, y, sample_weight, held_out=held_out)
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        *,
+        held_out: tuple[ArrayLike, ArrayLike] | None = None,
+        pretrained: bool = False,
+    ) -> Self:
+        with taking_turns(), usual_torch():
+            prepared = self._prepare(X, y, sample_weight, held_out, pretrained=pretrained)
+            with threads(self.n_threads), own_draws() as restore_draws:
+                model = self._built(prepared)
+                if not may_draw(model):
+                    restore_draws()
+                run = prepared.run
+                if self.checkpoint_dir is not None:
+                    from density_regression.estimators.fingerprint import network_checksum
+
+                    run = run._replace(fingerprint=f"{run.fingerprint} {network_checksum(model)}")
+                report = self._train(model, prepared.train, prepared.held_out, run)
+                return self._take(model, report, prepared)
+
+    def _prepare(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        held_out: tuple[ArrayLike, ArrayLike] | None,
+        *,
+        pretrained: bool = False,
+    ) -> Prepared:
+        """Check rows, set some aside, and scale all by those that train."""
+        self._validate_params()
+        x, target = self._validate(X, y, reset=True)
+        refuse_non_numbers(sample_weight, "sample_weight")
+        weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        x, target, weight = relative_weights(x, target, weight)
+        if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 2):
+            got = f"{len(held_out)} parts" if isinstance(held_out, tuple | list) else type(held_out).__name__
+            raise ValueError(f"held_out must be a pair (X, y), without weights; got {got}.")
+        given = () if held_out is None else self._validate(*held_out, reset=False)
+        if given and given[1].shape[1] != target.shape[1]:
+            raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")
+        fingerprint = "" if self.checkpoint_dir is None else self._fingerprint(pretrained, x, target, weight, *given)
+        seed = self._seed(fingerprint)
+        train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
+        scalings = (
+            OwnUnits.of(x.shape[1]) if pretrained else Scaling.fit(x, weight, train),
+            # A network's errors about a constant target must stay small.
+            Scaling.fit(target, weight, train, of_constant=1e-6),
+        )
+        rows = TrainingRows.scaled(x, target, weight, scalings, train)
+        if given:
+            held_rows = TrainingRows.scaled(*given, np.ones(len(given[0])), scalings)
+        else:
+            held_rows = TrainingRows.scaled(x, target, weight, scalings, held) if len(held) else rows
+        return Prepared(rows, held_rows, scalings, Run(seed, fingerprint, pretrained))
+
+    def _built(self, prepared: Prepared) -> Any:
+        """The untrained module, drawn from the fit's seed."""
+        torch.manual_seed(prepared.run.seed)
+        return self._build(self._encoder(prepared.train.x.shape[1]), prepared.train)
+
+    def _take(self, model: Any, report: TrainingReport, prepared: Prepared) -> Self:
+        """Make a trained module one's own."""
+        self.report_ = report
+        self.model_, self.any_parameter_ = model, next(model.parameters())
+        self.x_scaling_, self.y_scaling_ = prepared.scalings
+        self.fitted_params_ = self.get_params(deep=False)
+        self.own_encoder_ = self.encoder is not None
+        targets = prepared.train.y.shape[1]
+        self.target_shape_ = (targets,) if targets > 1 else ()
+        return self
+
+    def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Floats, Floats]:
+        """Inputs (n, c) and targets (n, k), checked."""
+        if issparse(y):
+            raise ValueError("y must be dense, got a sparse matrix: give y.toarray().")
+        refuse_non_numbers(X, "X")
+        refuse_non_numbers(y, "y")
+        x, target = validate_data(
+            self,
+            X,
+            y,
+            reset=reset,
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=True,
+            ensure_min_samples=2 if reset else 1,
+        )
+        target = target.astype(np.float64).reshape(len(target), -1)
+        # Of objects, scikit-learn sees neither None nor infinity.
+        assert_all_finite(target, input_name="y")
+        return x, target
+
+    def _options(self, seed: int, columns: int) -> TrainingOptions:
+        rate = self._usual_rate(columns) if self.learning_rate == "auto" else float(self.learning_rate)
+        return TrainingOptions(
+            epochs=self.epochs,
+            learning_rate=rate,
+            weight_decay=self.weight_decay,
+            patience=self.patience,
+            device=self.device,
+            precision=self.precision,
+            compile=self.compile,
+            seed=seed,
+        )
+
+    def _usual_rate(self, columns: int) -> float:
+        """The learning rate that suits a table of so many columns."""
+        return self.usual_rate * (min(1.0, MODERATE_COLUMNS / columns) if self.encoder is None else 1.0)
+
+    def _batch_size(self, rows: int) -> int:
+        return min(max(rows // 32, 16), 1024) if self.batch_size == "auto" else self.batch_size
+
+    def _encoder(self, inputs: int) -> nn.Module:
+        if self.encoder is None:
+            return MLP(inputs, tuple(self.hidden))
+        encoder = self.encoder if isinstance(self.encoder, nn.Module) else self.encoder(inputs)
+        if not isinstance(encoder, nn.Module):
+            raise ValueError(f"encoder must be or return a torch module, got {type(encoder).__name__}.")
+        # A copy: fitting must not change a parameter, and two fits must not share a network, not even by a function
+        # that returns the same one each time.
+        return copy.deepcopy(encoder)
+
+    def _seed(self, fingerprint: str) -> int:
+        if self.random_state is None and self.checkpoint_dir is not None:
+            # A fit that is to be resumed must split and shuffle as it did before it was interrupted.
+            return int(fingerprint[:7], 16)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _fingerprint(self, pretrained: bool, *arrays: Floats) -> str:
+        from density_regression.estimators.fingerprint import data_checksum
+
+        return data_checksum(type(self).__name__, self._json_params(), self.random_state, pretrained, *arrays)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "report_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+# Those that it does not know are no parameters.
+name_parameters(DeepRegressor, inspect.signature(DeepRegressor.__init__).parameters)
+
+
+@contextmanager
+def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Leave an estimator as it was, fitted or not, if what is done to it fails or is interrupted."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise

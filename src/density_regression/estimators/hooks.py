@@ -1,0 +1,81 @@
+"""What the parts of a regressor know of each other: its fitted attributes, and the hooks that a method implements."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+
+from density_regression.nn.model import Predictor
+from density_regression.tabular.table import Floats, Scaling, TrainingRows
+from density_regression.training.loop import TrainingReport
+
+__all__ = ["RegressorHooks", "Run"]
+
+
+class Run(NamedTuple):
+    """What one fit hands to its training: seed, checksum of data and settings, and whether to skip step 1."""
+
+    seed: int
+    fingerprint: str
+    pretrained: bool
+
+
+class RegressorHooks(BaseEstimator, ABC):
+    """Base of the classes that fit, predict, save and export; `DeepRegressor` unites them.
+
+    A method implements `_build` and `_train`, and may override the others.
+    """
+
+    encoder: Any
+    n_threads: int | None
+    random_state: Any
+
+    model_: Predictor
+    any_parameter_: Tensor
+    report_: TrainingReport
+    x_scaling_: Scaling
+    y_scaling_: Scaling
+    target_shape_: tuple[int, ...]
+    n_features_in_: int
+    fitted_params_: dict[str, Any]
+    own_encoder_: bool
+
+    @abstractmethod
+    def _encoder(self, inputs: int) -> nn.Module:
+        """The untrained encoder for so many columns."""
+
+    @abstractmethod
+    def _build(self, encoder: nn.Module, rows: TrainingRows) -> Predictor:
+        """The untrained module around an encoder, for rows like these."""
+
+    @abstractmethod
+    def _train(self, model: Any, train: TrainingRows, held_out: TrainingRows, run: Run) -> TrainingReport:
+        """Train what `_build` built, in place."""
+
+    def _train_together(
+        self,
+        models: Sequence[Any],
+        trains: Sequence[TrainingRows],
+        held_outs: Sequence[TrainingRows],
+        runs: Sequence[Run],
+        draws: Sequence[Tensor],
+    ) -> list[TrainingReport] | None:
+        """Train what several estimators built, in place and as one computation; None if that cannot be.
+
+        `draws` are the states of torch's generator after each was built.
+        """
+        return None
+
+    @abstractmethod
+    def _rows(self, X: ArrayLike) -> Floats:
+        """Rows to predict, checked."""
+
+    def _moments(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Mean and log standard deviation (n, k) at scaled rows `x`, in units of the scaled target."""
+        return self.model_.moments(x)
+
+    def _upgrade(self, tensors: dict[str, Tensor]) -> None:
+        """Name a saved module's tensors, in place, as this version does; refuse what no version wrote."""

@@ -1,0 +1,154 @@
+"""Prediction methods shared by all regressors, in the target's units."""
+
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+from torch.distributions import Normal
+
+from density_regression.estimators.hooks import RegressorHooks
+from density_regression.nn.runtime import ROW_BLOCK, full_precision, threads
+from density_regression.tabular.table import Floats, refuse_non_numbers
+
+__all__ = ["Prediction", "normal_scores"]
+
+PREDICTED_ROWS: Final = 8192
+"""Rows predicted at once, so that memory does not grow with the table."""
+
+SMALLEST_STD: Final = float(np.finfo(np.float64).tiny)
+LARGEST_FLOAT: Final = float(np.finfo(np.float64).max)
+"""The smallest standard deviation and the largest number that are given."""
+
+
+class Prediction(RegressorHooks):
+    """Prediction methods shared by all regressors: everything that is derived from a Normal."""
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+        """Predictive mean, and standard deviation if asked, in the target's units.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, c)
+            Inputs in their own units.
+        return_std : bool
+            Whether to return the standard deviation too.
+
+        Returns
+        -------
+        mean : array of shape (n,) or (n, k)
+        std : array of shape (n,) or (n, k)
+            Only if `return_std`.
+        """
+        mean, std = self._mean_std(X)
+        return (mean, std) if return_std else mean
+
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.95) -> tuple[Floats, Floats]:
+        """Ends of the central interval that holds the target with probability `coverage`, each (n,) or (n, k)."""
+        number = isinstance(coverage, Real) or (np.ndim(coverage) == 0 and np.asarray(coverage).dtype.kind in "fiu")
+        if not number or not 0 < coverage < (1 + coverage) / 2 < 1:
+            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
+        low, high = np.moveaxis(self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2]), -1, 0)
+        return low, high
+
+    def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Floats:
+        """Quantiles at `levels` (L,), each strictly between 0 and 1: an array (n, L) or (n, k, L)."""
+        scores = normal_scores(levels)
+        mean, std = self._mean_std(X)
+        return _finite_sum(mean[..., None], std[..., None], scores)
+
+    def predict_dist(self, X: ArrayLike) -> Normal:
+        """Predictive distribution in the target's units, of shape (n,) or (n, k), in float64."""
+        mean, std = self._mean_std(X)
+        return Normal(torch.from_numpy(mean), torch.from_numpy(std))
+
+    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Floats:
+        """Draw `n` times from each row's predictive distribution: an array (n, rows) or (n, rows, k).
+
+        Randomness is that of the estimator's `random_state`, unless another is given.
+        """
+        if not isinstance(n, Integral) or n < 1:
+            raise ValueError(f"n must be an integer of at least 1, got {n!r}.")
+        mean, std = self._mean_std(X)
+        rng = check_random_state(self.random_state if random_state is None else random_state)
+        return _finite_sum(mean, std, rng.standard_normal((int(n), *mean.shape)))
+
+    def _mean_std(self, X: ArrayLike) -> tuple[Floats, Floats]:
+        mean, std = self._apply(X, self._mean_and_std)
+        return mean.reshape(len(mean), *self.target_shape_), std.reshape(len(std), *self.target_shape_)
+
+    def _mean_and_std(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (n, k) at scaled rows `x`, in the target's units."""
+        mean, log_std = self._moments(x)
+        return self._unscaled(mean.double(), shift=True), self._unscaled(log_std.double().exp_())
+
+    def _apply(self, X: ArrayLike, function: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Floats, ...]:
+        """Results of `function` on scaled rows, in chunks, as float64 arrays (n, ...)."""
+        # check_is_fitted and next(model_.parameters()) each take as long as a layer of one row.
+        if not hasattr(self, "any_parameter_"):
+            check_is_fitted(self)
+        device = self.any_parameter_.device
+        if torch.is_autocast_enabled(device.type):
+            with full_precision():
+                return self._apply(X, function)
+        parts = []
+        with threads(self.n_threads), torch.inference_mode():
+            x = self._rows(X)
+            for start in range(0, len(x), PREDICTED_ROWS):
+                rows = self.x_scaling_.apply(x[start : start + PREDICTED_ROWS]).to(device)
+                count = len(rows)
+                if count % ROW_BLOCK:
+                    rows = torch.cat([rows, rows.new_zeros(ROW_BLOCK - count % ROW_BLOCK, rows.shape[1])])
+                parts.append([value[:count].double().cpu().numpy() for value in function(rows)])
+        return tuple(parts[0]) if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
+
+    # Here torch computes what numpy could: a switch between the two costs as much as several layers of one row.
+
+    def _rows(self, X: ArrayLike) -> Floats:
+        """Rows to predict, checked."""
+        # What is plainly right is not looked at any closer: that would take longer than predicting a row.
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.flags.carray and len(X) > 0:
+            known = X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
+            if known and math.isfinite(torch.from_numpy(X).sum().item()):
+                return X
+        refuse_non_numbers(X, "X")
+        rows: Floats = validate_data(self, X, reset=False, dtype=np.float64)
+        return rows
+
+    def _in_units(self, values: Floats, *, shift: bool = False) -> Floats:
+        """From the scaled target's units to the target's own, (..., k); one target is squeezed."""
+        result = self._unscaled(torch.from_numpy(values), shift=shift).numpy()
+        return result.reshape(*values.shape[:-1], *self.target_shape_)
+
+    def _unscaled(self, values: Tensor, *, shift: bool = False) -> Tensor:
+        """From the scaled target's units to the target's own, (..., k), finite."""
+        values = values * torch.from_numpy(self.y_scaling_.scale).to(values.device)
+        if not shift:
+            return values.clamp_(SMALLEST_STD, LARGEST_FLOAT)
+        values = values.add_(torch.from_numpy(self.y_scaling_.center).to(values.device))
+        return values.clamp_(-LARGEST_FLOAT, LARGEST_FLOAT)
+
+
+def normal_scores(levels: ArrayLike) -> Floats:
+    """Quantiles (L,) of the standard Normal at levels (L,), which are checked."""
+    try:
+        probabilities = np.asarray(levels, dtype=np.float64)
+    except (TypeError, ValueError):
+        probabilities = np.zeros(1)
+    if probabilities.ndim != 1 or not ((probabilities > 0) & (probabilities < 1)).all():
+        raise ValueError(f"levels must be a list of numbers strictly between 0 and 1, got {levels!r}.")
+    scores: Floats = ndtri(probabilities)
+    return scores
+
+
+def _finite_sum(mean: Floats, std: Floats, scores: Floats) -> Floats:
+    """Mean + std * scores, finite."""
+    with np.errstate(over="ignore"):
+        return np.clip(mean + std * scores, -LARGEST_FLOAT, LARGEST_FLOAT)

@@ -1,0 +1,1 @@
+"""Equal but faster forms of fitted models: fused inference, and ONNX."""

@@ -1,0 +1,182 @@
+"""A fitted regressor as one module, from rows in their own units to mean and standard deviation."""
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from density_regression.nn.model import DensityRegression, Network, Predictor, along
+from density_regression.tabular.table import Floats, Scaling
+
+__all__ = [
+    "DTYPES",
+    "INPUT",
+    "OUTPUTS",
+    "Dtype",
+    "ExportError",
+    "Graph",
+    "export_features",
+    "export_program",
+    "first_line",
+    "refuse_lost_digits",
+]
+
+Dtype = Literal["float64", "float32"]
+DTYPES: Final[dict[str, torch.dtype]] = {"float64": torch.float64, "float32": torch.float32}
+
+INPUT: Final = "X"
+OUTPUTS: Final = ("mean", "std", "log_density")
+"""Names in the graph; the last only for a model with a density."""
+
+VALUE_ROUNDING: Final = 1e-3
+"""Largest rounding of a column's values by the type of the graph's inputs, in standard deviations of the column."""
+
+CENTER_ROUNDING: Final = 1e-5
+"""Largest rounding of a column's centre that is left uncorrected, in the same units."""
+
+
+class ExportError(ValueError):
+    """A model, or a part of it, cannot be written as a graph."""
+
+
+class Graph(nn.Module):
+    """A model fitted to scaled rows, with the scaling of inputs and targets, as one traceable module.
+
+    Rows are scaled, and results returned, in `dtype`; the network computes in float32. `shape` is that of one row, by
+    default (c,); its last axis is scaled. `x_rest` is the rounding error of `x_center` (c,), None if negligible.
+    """
+
+    x_center: Tensor
+    x_rest: Tensor | None
+    x_scale: Tensor
+    y_center: Tensor
+    y_scale: Tensor
+    largest: Tensor
+
+    def __init__(
+        self,
+        model: Predictor,
+        x_scaling: Scaling,
+        y_scaling: Scaling,
+        *,
+        dtype: torch.dtype,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__()
+        self.shape = shape or (len(x_scaling.center),)
+        self.model = model.requires_grad_(False)
+        self.dtype = dtype
+        self.limit = x_scaling.limit
+        self.register_buffer("largest", torch.tensor(torch.finfo(dtype).max, dtype=dtype))
+        for name, scaling in (("x", x_scaling), ("y", y_scaling)):
+            for part, values in zip(("center", "scale"), scaling, strict=True):
+                self.register_buffer(f"{name}_{part}", _representable(values, dtype))
+        rest = x_scaling.center - self.x_center.double().numpy()
+        # The values of a constant column are rounded as their centre is.
+        rest = np.where((np.abs(rest) > CENTER_ROUNDING * x_scaling.scale) & ~_constant(x_scaling), rest, 0.0)
+        self.register_buffer("x_rest", torch.from_numpy(rest).to(dtype) if rest.any() else None)
+        # A standard deviation is at most e^80 times the scale.
+        self.may_overflow = bool(self.y_scale.max() > 1e-36 * self.largest)
+
+    @property
+    def has_density(self) -> bool:
+        """Whether the log-density is among the results."""
+        density = self.model.density if isinstance(self.model, DensityRegression) else None
+        return density is not None and density.fitted
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Mean and standard deviation (n, k, ...) of rows (n, ...), and their log-density (n, ...) if there is one."""
+        centred = x - self.x_center if self.x_rest is None else x - self.x_center - self.x_rest
+        scaled = (centred / self.x_scale).clamp(-self.limit, self.limit).float()
+        mean, log_std = self.model.moments(scaled)
+        center, scale = self.y_center, self.y_scale
+        if mean.ndim > 2:
+            center, scale = along(center, mean), along(scale, mean)
+        mean = mean.to(self.dtype) * scale + center
+        std = log_std.to(self.dtype).exp() * scale
+        if self.may_overflow:
+            mean, std = mean.maximum(-self.largest).minimum(self.largest), std.minimum(self.largest)
+        if not self.has_density:
+            return mean, std
+        # The exporter merges the two identical passes of the encoder.
+        return mean, std, cast(DensityRegression, self.model).log_density(scaled)
+
+
+def refuse_lost_digits(scaling: Scaling, dtype: torch.dtype, names: Sequence[str]) -> None:
+    """Raise an `ExportError` that names the columns whose values `dtype` rounds too coarsely.
+
+    (The rounding of the centre itself is corrected, by `Graph.x_rest`.)
+    """
+    size = torch.from_numpy(np.abs(scaling.center) + scaling.scale).to(dtype)
+    step = torch.nextafter(size, torch.full_like(size, math.inf)) - size
+    rounding = 0.5 * step.double().numpy() / scaling.scale
+    # Not `>`: the step is NaN where numbers overflow.
+    lost = ~(rounding <= VALUE_ROUNDING) & ~_constant(scaling)
+    if lost.any():
+        columns = [
+            f"{name} (around {center:.6g}, standard deviation {scale:.3g})"
+            for name, center, scale, too_few in zip(names, *scaling, lost, strict=True)
+            if too_few
+        ]
+        more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
+        raise ExportError(
+            f"{str(dtype).removeprefix('torch.')} has too few digits for {', '.join(columns[:3])}{more}: it would "
+            f"round values by more than {VALUE_ROUNDING:g} standard deviations. "
+            'Export with dtype="float64", or subtract an offset before fitting.'
+        )
+
+
+def export_program(graph: Graph) -> ExportedProgram:
+    """The graph by `torch.export`, for any number of rows; an `ExportError` if the model cannot be traced."""
+    if graph.model.no_graph:
+        raise ExportError(f"A {type(graph.model).__name__} cannot be written as a graph: {graph.model.no_graph}.")
+    return _program(graph, graph.shape, graph.dtype)
+
+
+class _Features(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.encoder(x)
+        return z.float()
+
+
+def export_features(graph: Graph) -> ExportedProgram:
+    """The encoder of a `Network` by `torch.export`: from scaled inputs to features (n, D), unbounded."""
+    return _program(_Features(cast(Network, graph.model).encoder), graph.shape, torch.float32)
+
+
+def _program(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> ExportedProgram:
+    module.eval()
+    rows = torch.zeros(3, *shape, dtype=dtype)
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, (rows,), dynamic_shapes=({0: Dim("rows")},), strict=False)
+    # Torch has many kinds of exceptions for what it cannot trace.
+    except Exception as error:
+        raise ExportError(f"This model cannot be written as a graph: {first_line(error)}") from error
+
+
+def _representable(values: Floats, dtype: torch.dtype) -> Tensor:
+    """Values in `dtype`; those too large or too small for it become its largest or smallest."""
+    given, limits = torch.from_numpy(values), torch.finfo(dtype)
+    result = given.clamp(limits.min, limits.max).to(dtype)
+    return result.masked_fill((result == 0) & (given != 0), limits.tiny)
+
+
+def _constant(scaling: Scaling) -> NDArray[np.bool_]:
+    """Which columns (c,) are constant, and so keep their own units."""
+    return np.asarray(scaling.scale == 1.0)
+
+
+def first_line(error: Exception) -> str:
+    """Type and first line of an exception."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

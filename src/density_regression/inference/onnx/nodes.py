@@ -1,0 +1,121 @@
+"""Builder of ONNX graphs, node by node."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from density_regression.inference.fused import as_float64
+from density_regression.inference.onnx.graph import INPUT, OUTPUTS, Graph
+from density_regression.io.extras import import_extra
+from density_regression.tabular.table import Floats
+
+__all__ = ["ENCODER", "Nodes"]
+
+OPSET: Final = 18
+IR_VERSION: Final = 10
+ENCODER: Final = "encoder"
+"""Contained in the names of the encoder's weights."""
+
+
+class Nodes:
+    """Builder of an ONNX graph with inputs and results of `dtype`, and float32 between them; values are names."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._onnx = import_extra("onnx", needed_by="Exporting", extra="onnx")
+        self._io_type = np.dtype(np.float64 if dtype == torch.float64 else np.float32)
+        self._nodes: list[Any] = []
+        self._constants: dict[tuple[Any, ...], str] = {}
+        self._tensors: list[Any] = []
+        self._functions: list[Any] = []
+        self._opsets = {"": OPSET}
+
+    def add(self, op: str, inputs: Sequence[str], *, output: str | None = None, **attributes: Any) -> str:
+        """Add a node; returns the name of its output."""
+        name = output or f"{op.lower()}_{len(self._nodes)}"
+        self._nodes.append(self._onnx.helper.make_node(op, list(inputs), [name], **attributes))
+        return name
+
+    def include(self, proto: Any, value: str) -> str:
+        """Add all nodes of another model, with this value for its input; returns the name of its output."""
+        proto = self._onnx.compose.add_prefix(proto, "own.")
+        # Runtimes remove the Identity.
+        self.add("Identity", [value], output=proto.graph.input[0].name)
+        self._nodes.extend(proto.graph.node)
+        self._tensors.extend(proto.graph.initializer)
+        self._functions.extend(proto.functions)
+        self._opsets |= {opset.domain: opset.version for opset in proto.opset_import}
+        return str(proto.graph.output[0].name)
+
+    def layers(self, z: str, layers: Sequence[nn.Linear]) -> str:
+        """Linear layers of an encoder, each followed by a ReLU."""
+        for layer in layers:
+            weight, bias = self.const(layer.weight, name=ENCODER), self.const(layer.bias)
+            z = self.add("Relu", [self.add("Gemm", [z, weight, bias], transB=1)])
+        return z
+
+    def split(self, value: str, sizes: Sequence[int]) -> list[str]:
+        """Split the columns into consecutive parts of these sizes."""
+        names = [f"split_{len(self._nodes)}_{i}" for i in range(len(sizes))]
+        self._nodes.append(self._onnx.helper.make_node("Split", [value, self.integers(sizes)], names, axis=1))
+        return names
+
+    def square(self, value: str) -> str:
+        """Elementwise square."""
+        return self.add("Mul", [value, value])
+
+    def clip(self, value: str, low: Floats, high: Floats) -> str:
+        """Clip columns (n, k), in the type of results, to ranges of their own, (k,)."""
+        if len(low) == 1:
+            return self.add("Clip", [value, self.io_const(low[0]), self.io_const(high[0])])
+        return self.add("Min", [self.add("Max", [value, self.io_const(low)]), self.io_const(high)])
+
+    def write_mean(self, values: str, columns: Floats, graph: Graph) -> None:
+        """Write the output `mean` (n, k): values (n, m) times columns (m, k), in the target's units."""
+        # One product, as multiplying and adding by themselves take longer.
+        scaled = self.io_const(columns * as_float64(graph.y_scale))
+        self.add("Gemm", [values, scaled, self.io_const(graph.y_center)], output=OUTPUTS[0])
+
+    def const(self, values: Any, *, name: str = "constant") -> str:
+        """A constant in float32."""
+        return self._constant(values, np.float32, name)
+
+    def io_const(self, values: Any) -> str:
+        """A constant in the type of inputs and results."""
+        return self._constant(values, self._io_type)
+
+    def integers(self, values: int | Sequence[int]) -> str:
+        """A constant of axes, sizes or indices."""
+        return self._constant(values, np.int64)
+
+    def to_float32(self, value: str) -> str:
+        """A value in float32, given in the type of inputs and results."""
+        return self._cast(value, self._onnx.TensorProto.FLOAT)
+
+    def to_io_type(self, value: str) -> str:
+        """A value in the type of inputs and results, given in float32."""
+        return self._cast(value, self._onnx.TensorProto.DOUBLE)
+
+    def model(self, graph: Graph) -> Any:
+        """The finished model."""
+        helper, kind = self._onnx.helper, self._onnx.helper.np_dtype_to_tensor_dtype(self._io_type)
+        outputs = [helper.make_tensor_value_info(name, kind, ["rows", len(graph.y_center)]) for name in OUTPUTS[:2]]
+        if graph.has_density:
+            outputs.append(helper.make_tensor_value_info(OUTPUTS[2], self._onnx.TensorProto.FLOAT, ["rows"]))
+        inputs = [helper.make_tensor_value_info(INPUT, kind, ["rows", len(graph.x_center)])]
+        body = helper.make_graph(self._nodes, "density_regression", inputs, outputs, self._tensors)
+        opsets = [helper.make_opsetid(domain, number) for domain, number in self._opsets.items()]
+        return helper.make_model(body, opset_imports=opsets, functions=self._functions, ir_version=IR_VERSION)
+
+    def _cast(self, value: str, kind: int) -> str:
+        return value if self._io_type == np.float32 else self.add("Cast", [value], to=kind)
+
+    def _constant(self, values: Any, dtype: Any, name: str = "constant") -> str:
+        array = np.asarray(as_float64(values) if isinstance(values, Tensor) else values, dtype=dtype)
+        key = (name, array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = f"{name}_{len(self._constants)}"
+            self._tensors.append(self._onnx.numpy_helper.from_array(array, self._constants[key]))
+        return self._constants[key]

@@ -1,0 +1,1 @@
+"""Files, the model store, optional dependencies, and private names of scikit-learn."""

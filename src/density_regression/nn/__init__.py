@@ -1,0 +1,1 @@
+"""The paper in torch: encoders, densities, heads and the model."""

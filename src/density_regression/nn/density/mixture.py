@@ -1,0 +1,183 @@
+"""Gaussian mixture by expectation-maximisation, the default density."""
+
+import math
+from typing import Final, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from density_regression.nn.density.base import Density, Quadratics
+
+__all__ = ["MixtureDensity"]
+
+WEAK_PRIOR: Final = 0.1
+"""Weight of the weaker prior on covariances, relative to the usual one."""
+
+
+class _Mixture(NamedTuple):
+    log_weight: Tensor  # (K,)
+    mean: Tensor  # (K, q)
+    precision_factor: Tensor  # (K, q, q), P with precision = P P^T
+
+    def quadratics(self) -> Quadratics:
+        q = self.mean.shape[1]
+        log_det = self.precision_factor.diagonal(dim1=1, dim2=2).log().sum(1)
+        return Quadratics(
+            factor=self.precision_factor.permute(1, 0, 2).reshape(q, -1),
+            shift=torch.einsum("kq,kqp->kp", self.mean, self.precision_factor).reshape(-1),
+            log_norm=self.log_weight + log_det - 0.5 * q * math.log(2 * math.pi),
+        )
+
+    def log_joint(self, t: Tensor) -> Tensor:
+        return _log_joint(self.quadratics(), t)
+
+    def mean_log_prob(self, t: Tensor) -> float:
+        """Mean log-density of the columns of `t` (q, n)."""
+        return self.log_joint(t).logsumexp(0).mean().item()
+
+
+class MixtureDensity(Density):
+    """Gaussian mixture with full covariances.
+
+    EM from a k-means++ start. Each component's covariance is the posterior mode under a prior worth `q` rows with the
+    overall covariance (the identity, after whitening), so that a component with few rows cannot collapse. A prior of a
+    tenth of that weight is used instead where its held-out likelihood is higher, as for tight clusters.
+
+    Parameters
+    ----------
+    components : int or "auto"
+        Number of components. "auto" doubles it as long as the held-out likelihood rises.
+    max_components : int
+        Largest number that "auto" tries.
+    max_iterations, tolerance : int and float
+        Stop EM after this many iterations, or when the mean log-likelihood rises by less, in nats.
+    variance, max_dims, max_rows
+        See `Density`.
+    """
+
+    factor: Tensor
+    shift: Tensor
+    log_norm: Tensor
+
+    def __init__(
+        self,
+        components: int | Literal["auto"] = "auto",
+        *,
+        max_components: int = 8,
+        max_iterations: int = 30,
+        tolerance: float = 1e-2,
+        variance: float = 0.999,
+        max_dims: int | None = 16,
+        max_rows: int = 5_000,
+    ) -> None:
+        super().__init__(variance=variance, max_dims=max_dims, max_rows=max_rows)
+        if components != "auto" and components < 1:
+            raise ValueError(f'components must be "auto" or at least 1, got {components}.')
+        if max_components < 1:
+            raise ValueError(f"max_components must be at least 1, got {max_components}.")
+        self.components = components
+        self.max_components = max_components
+        self.max_iterations = max_iterations
+        self.tolerance = tolerance
+        self.register_buffer("factor", torch.zeros(0, 0))
+        self.register_buffer("shift", torch.zeros(0))
+        self.register_buffer("log_norm", torch.zeros(0))
+
+    def _fit(self, t: Tensor, weight: Tensor, held_out: Tensor, generator: torch.Generator) -> None:
+        rows, weight = t.double(), weight.double()
+        t, held_out = (part.double().T.contiguous() for part in (t, held_out))
+        # The prior is worth q rows, so weights must add up to the effective sample size (Kish, 1965).
+        weight = weight * weight.sum() / weight.square().sum()
+        best, best_score = None, -math.inf
+        for k in self._candidates(len(rows)):
+            mixture = self._expectation_maximisation(t, weight, _k_means(rows, weight, k, generator))
+            score = mixture.mean_log_prob(held_out)
+            if best is not None and score <= best_score:
+                break
+            best, best_score = mixture, score
+        assert best is not None
+        tight = self._expectation_maximisation(t, weight, best.log_joint(t).softmax(0), prior=WEAK_PRIOR)
+        if tight.mean_log_prob(held_out) > best_score:
+            best = tight
+        self._store(**best.quadratics()._asdict())
+
+    def _log_prob(self, t: Tensor) -> Tensor:
+        log_prob: Tensor = _log_joint(self.quadratics(), t.T).logsumexp(0)
+        return log_prob
+
+    def quadratics(self) -> Quadratics:
+        """All components; see `Density.quadratics`."""
+        return Quadratics(self.factor, self.shift, self.log_norm)
+
+    def _candidates(self, n: int) -> list[int]:
+        if self.components != "auto":
+            return [min(self.components, n)]
+        return [k for k in (2**i for i in range(20)) if k <= min(self.max_components, max(n // 10, 1))]
+
+    def _expectation_maximisation(
+        self, t: Tensor, weight: Tensor, responsibility: Tensor, prior: float = 1.0
+    ) -> _Mixture:
+        mixture = _maximise(t, weight, responsibility, prior)
+        previous = -math.inf
+        for _ in range(self.max_iterations if len(responsibility) > 1 else 0):
+            log_joint = mixture.log_joint(t)
+            log_prob = log_joint.logsumexp(0)
+            mixture = _maximise(t, weight, (log_joint - log_prob).exp(), prior)
+            current = (weight @ log_prob / weight.sum()).item()
+            if current - previous < self.tolerance:
+                break
+            previous = current
+        return mixture
+
+
+def _log_joint(components: Quadratics, t: Tensor) -> Tensor:
+    """Log of weight times density of each component at each column of `t` (q, n): (K, n)."""
+    factor, shift, log_norm = components
+    # All components in one matrix product; with rows along the last axis the sums are fastest.
+    whitened = torch.addmm(-shift[:, None], factor.T, t).unflatten(0, (len(log_norm), len(factor)))
+    return torch.add(log_norm[:, None], whitened.square().sum(1), alpha=-0.5)
+
+
+def _maximise(t: Tensor, weight: Tensor, responsibility: Tensor, prior: float) -> _Mixture:
+    """M step on `t` (q, n) and `responsibility` (K, n); the prior on covariances is worth `prior` times q rows."""
+    q = len(t)
+    rows = prior * q
+    count = responsibility * weight
+    total = count.sum(1).clamp_min(1e-8)
+    mean = (count @ t.T) / total[:, None]
+    eye = torch.eye(q, dtype=t.dtype, device=t.device)
+    factors = []
+    for k in range(len(total)):
+        centered = t - mean[k, :, None]
+        scatter = (centered * count[k]) @ centered.T
+        cholesky = torch.linalg.cholesky((scatter + rows * eye) / (total[k] + rows))
+        factors.append(torch.linalg.solve_triangular(cholesky, eye, upper=False).T)
+    return _Mixture((total / weight.sum()).log(), mean, torch.stack(factors))
+
+
+def _k_means(t: Tensor, weight: Tensor, k: int, generator: torch.Generator, iterations: int = 5) -> Tensor:
+    """One-hot assignments (k, n) of rows (n, q): k-means++ (Arthur & Vassilvitskii, 2007), then Lloyd steps."""
+    chosen = [_draw(weight, generator)]
+    nearest = (t - t[chosen[0]]).square().sum(1)
+    while len(chosen) < k:
+        chosen.append(_draw(weight * nearest, generator))
+        nearest = torch.minimum(nearest, (t - t[chosen[-1]]).square().sum(1))
+    centers = t[chosen]
+    for _ in range(iterations):
+        assigned = _assignments(t, centers) * weight[:, None]
+        total = assigned.sum(0)
+        centers = torch.where(total[:, None] > 0, (assigned.T @ t) / total[:, None].clamp_min(1e-8), centers)
+    return (_assignments(t, centers) * (weight[:, None] > 0)).to(t).T
+
+
+def _assignments(t: Tensor, centers: Tensor) -> Tensor:
+    return F.one_hot(torch.cdist(t, centers).argmin(1), len(centers))
+
+
+def _draw(probability: Tensor, generator: torch.Generator) -> int:
+    """Index drawn in proportion to `probability`; uniform if all of it is zero."""
+    probability = probability.cpu()
+    if probability.sum() <= 0:
+        probability = torch.ones_like(probability)
+    return int(torch.multinomial(probability, 1, generator=generator))

@@ -1,0 +1,1 @@
+"""What a table is: validation, scaling and rows ready for training."""

@@ -1,0 +1,1 @@
+"""Training: Algorithm 1 step by step, and the loop that trains any network."""

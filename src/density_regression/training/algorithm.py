@@ -1,0 +1,390 @@
+"""Algorithm 1 (`alg:algorithm`), step by step: pretrain, fit_density, refit_head; then learn_reach."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from density_regression.nn.heads import Head, Moments, gaussian_losses, weighted_mean
+from density_regression.nn.model import DensityRegression, Features
+from density_regression.nn.runtime import TrainingOptions, find_device, full_precision
+from density_regression.training.batches import (
+    Batches,
+    Inputs,
+    TensorBatches,
+    cache_features,
+    reproducible,
+    same_rows,
+    set_aside,
+)
+from density_regression.training.loop import Losses, TrainingReport, monitor_for, optimise, timed
+from density_regression.training.reach import PROBES, PROBES_AT_ONCE, Hiding, choose_reach, hide_rows, probe_options
+from density_regression.training.vectorised import MappedLoss, can_train, stacked_loss
+
+if TYPE_CHECKING:
+    from density_regression.training.callbacks import Callback
+    from density_regression.training.progress import Monitor
+
+__all__ = [
+    "fit_density",
+    "fit_density_regression",
+    "fit_density_regressions_together",
+    "learn_reach",
+    "mean_loss",
+    "pretrain",
+    "refit_head",
+]
+
+STEPS: Final = ("pretrain", "fit_density", "refit_head", "learn_reach")
+REFIT_ROUNDS: Final = 10
+REFIT_PATIENCE: Final = 3
+"""Names of the steps; most rounds of step 3, and rounds without a better held-out loss after which it ends."""
+
+
+@full_precision()
+def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
+    model: DensityRegression,
+    train: Batches,
+    held_out: Batches | None = None,
+    *,
+    unvaried: Batches | None = None,
+    options: TrainingOptions | None = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    fingerprint: str = "",
+    pretrained: bool = False,
+    probes: Sequence[DensityRegression] = (),
+    probe_learning_rate: float | None = None,
+    callbacks: Iterable[Callback] = (),
+    scale_targets: bool = True,
+    verbose: bool = True,
+) -> TrainingReport:
+    """Train a model by the steps of Algorithm 1.
+
+    Parameters
+    ----------
+    model : DensityRegression
+        Trained in place, and left in eval mode. The statistics of a batch norm move in step 1, even if it is frozen.
+    train : iterable of batches
+        (x, y) or (x, y, weight), such as a `DataLoader`: y (batch, k) or (batch, k, ...), as the model predicts, and
+        weight (batch,), or (batch, ...) for single positions; where it is zero, targets may be NaN. Weights count
+        across batches for `TensorBatches`, elsewhere within each batch. Targets are in their own units. For steps 2
+        and 3 a loader's shuffles begin anew, by `options.seed` if it has no generator of its own.
+    held_out : iterable of batches, optional
+        Rows for early stopping, for the density's choices and levels, and for the offset of step 3. Without them
+        training rows serve, and the model will be too sure of itself.
+    unvaried : iterable of batches, optional
+        The training rows without augmentation, for steps 2 and 3, if `train` augments its inputs.
+    options : TrainingOptions, optional
+        How to train.
+    checkpoint_dir, fingerprint : path and str, optional
+        Folder for the state after each step, from which an interrupted fit resumes; one folder for one fit. Checkpoints
+        with another fingerprint, whatever tells this fit from others, are ignored.
+    pretrained : bool
+        Skip step 1: the encoder is trained already. The head starts from a ridge regression on its features.
+    probes, probe_learning_rate : sequence of DensityRegression, and float, optional
+        Untrained models of the same shape, for `learn_reach`, and their learning rate if it is not that of the model;
+        none to keep the default reach. With them, `train` and `held_out` must be `TensorBatches`.
+    callbacks : iterable of Callback
+        Told the losses after each epoch of step 1 and each round of step 3.
+    scale_targets : bool
+        Learn mean and standard deviation of the targets first, in one more pass over at most four million of them; the
+        model keeps them and answers in the target's units. False: targets must be of about unit scale.
+    verbose : bool
+        Show a progress bar, if there is a terminal to show it on.
+
+    Returns
+    -------
+    TrainingReport
+        Seconds of each step, and the training and held-out losses over epochs, those of the scaled targets.
+    """
+    options = options or TrainingOptions()
+    progress, checkpoints = monitor_for(verbose, callbacks, "pretrain"), None
+    report = TrainingReport(dict.fromkeys(STEPS, 0.0))
+    if checkpoint_dir is not None:
+        from density_regression.training.checkpoints import Checkpoints, fingerprint_of
+
+        own = fingerprint_of(model, options, pretrained=pretrained)
+        checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {own}{' scaled' if scale_targets else ''}")
+    device = find_device(options.device)
+    model.to(device)
+    done, state = checkpoints.latest(steps=3) if checkpoints else (0, {})
+    model.scale_targets(None, None)
+    if state:
+        model.load_state_dict(state)
+        model.eval()
+    if scale_targets:
+        from density_regression.training.targets import learn_target_scale, with_scaled_targets
+
+        if not state:
+            learn_target_scale(model, train if unvaried is None else unvaried, options.seed)
+        train, (held_out, unvaried) = with_scaled_targets(model, train, held_out, unvaried)
+    seen = train if unvaried is None else unvaried
+
+    def keep(step: int) -> None:
+        if checkpoints:
+            checkpoints.save(step, model.state_dict())
+
+    with progress or nullcontext():
+        if done < 1 and not pretrained:
+            with timed(report, "pretrain"):
+                report.history, report.train_history = pretrain(model, train, held_out, options, progress)
+                keep(1)
+        if done < 3:
+            if done < 2:
+                with reproducible(model, options.seed, seen):
+                    model.learn_from_inputs(Inputs(seen, device))
+            with reproducible(model, options.seed, seen, held_out):
+                features = cache_features(model, seen)
+                held = cache_features(model, held_out) if held_out is not None else features
+            if done < 1 and pretrained:
+                from density_regression.training.warm_start import start_head
+
+                start_head(model.head, features)
+            if done < 2:
+                if progress is not None:
+                    progress.step("2/3 density", 1)
+                with timed(report, "fit_density"):
+                    fit_density(model, features, None if same_rows(seen, held_out) else held, seed=options.seed)
+                    keep(2)
+            with timed(report, "refit_head"):
+                refit_head(model, features, held, progress)
+                keep(3)
+        if probes:
+            if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches)):
+                raise ValueError("probes need train and held_out to be TensorBatches; leave them out, or give these.")
+            with timed(report, "learn_reach"):
+                options = replace(options, learning_rate=probe_learning_rate or options.learning_rate)
+                learn_reach([model], [train], [held_out], [probes], options, [options.seed])
+    return report
+
+
+def fit_density_regressions_together(
+    models: Sequence[DensityRegression],
+    trains: Sequence[TensorBatches],
+    held_outs: Sequence[TensorBatches],
+    *,
+    options: TrainingOptions,
+    seeds: Sequence[int],
+    refit: bool = True,
+    probes: Sequence[Sequence[DensityRegression]] = (),
+    probe_learning_rate: float | None = None,
+    verbose: bool = True,
+) -> list[TrainingReport] | None:
+    """Likewise for models of one shape, each on its own rows, with step 1 as one computation; None if it cannot be."""
+    report = TrainingReport(dict.fromkeys(STEPS, 0.0))
+    progress = monitor_for(verbose, (), "pretrain")
+    with progress or nullcontext(), timed(report, "pretrain"):
+        for model in models:
+            model.to(find_device(options.device))
+            model.head.reset()
+        held_out = TensorBatches.side_by_side(held_outs, 1)
+        ways = (stacked_loss(models), MappedLoss.of([_NegativeLogLikelihood(model) for model in models]))
+        together = next((way for way in ways if way is not None and can_train(way, held_out)), None)
+        if together is None:
+            return None
+        train = TensorBatches.side_by_side(trains, 1)
+        losses = optimise(together, train, held_out, options, progress, name="1/3 networks")
+        together.unstack()
+    for model, own, held, seed in zip(models, trains, held_outs, seeds, strict=True):
+        model.eval()
+        own.rewind()
+        features, held_features = cache_features(model, own), cache_features(model, held)
+        with timed(report, "fit_density"):
+            fit_density(model, features, None if same_rows(own, held) else held_features, seed=seed)
+        with timed(report, "refit_head"):
+            refit_head(model, features, held_features, rounds=REFIT_ROUNDS * refit)
+    if probes:
+        with timed(report, "learn_reach"):
+            options = replace(options, learning_rate=probe_learning_rate or options.learning_rate)
+            learn_reach(models, trains, held_outs, probes, options, seeds)
+    seconds = report.shared(len(models)).seconds
+    return [TrainingReport(dict(seconds), *own) for own in losses]
+
+
+def pretrain(
+    model: DensityRegression,
+    train: Batches,
+    held_out: Batches | None,
+    options: TrainingOptions,
+    progress: Monitor | None = None,
+) -> Losses:
+    """Step 1: encoder and head by maximum likelihood, without the density (`method:1st-optimization`)."""
+    model.head.reset()
+    (losses,) = optimise(_NegativeLogLikelihood(model), train, held_out, options, progress, name="1/3 network")
+    model.eval()
+    return losses
+
+
+def fit_density(model: DensityRegression, train: Features, held_out: Features | None, *, seed: int = 0) -> None:
+    """Step 2: the density of the features, and the levels of its tempering; encoder and head stay as they are.
+
+    Without held-out rows a fifth of the others is set aside: a density is highest at the very rows it was fitted to.
+    """
+    if model.density is None:
+        return
+    generator = torch.Generator().manual_seed(seed)
+    if held_out is None:
+        train, held_out = set_aside(train, generator)
+    model.density.fit(train.z, train.weight, held_out=held_out.z, generator=generator)
+    with torch.no_grad():
+        levels = model.density.log_prob(held_out.z)
+        known = model.density.log_prob(train.z) if model.tempering.reads_training_rows else levels
+        model.tempering.fit(known, levels, held_out_weight=held_out.weight)
+    model.keep_levels(levels)
+
+
+def refit_head(
+    model: DensityRegression,
+    train: Features,
+    held_out: Features,
+    progress: Monitor | None = None,
+    *,
+    rounds: int = REFIT_ROUNDS,
+) -> None:
+    """Step 3: the head again, with the density in place (`method:2nd-optimization`); the rest stays as it is.
+
+    Full-batch L-BFGS on cached features; the round with the best held-out loss is kept, the start included. With fewer
+    rows than features there are no rounds: the likelihood has no maximum.
+    """
+    rounds = rounds if len(train.z) > model.head.features else 0
+    if progress is not None:
+        progress.step("3/3 head", rounds)
+    with torch.no_grad():
+        rows = _Rows(train, model.tempered(train.z)).double()
+        held = _Rows(held_out, model.tempered(held_out.z)).double()
+    head = copy.deepcopy(model.head).double().requires_grad_()
+    if rows.log_density is not None:
+        # The density's level goes into the offset: as a change of s it would overflow the natural mean.
+        head.offset.fill_(-(rows.features.weight @ rows.log_density) / rows.features.weight.sum())
+    best, best_loss = _finished(head, rows, held)
+    waited = 0
+    for number, _ in enumerate(islice(_lbfgs_rounds(head, rows), rounds), start=1):
+        candidate, loss = _finished(head, rows, held)
+        if progress is not None:
+            with torch.no_grad():
+                train_loss = mean_loss(candidate(rows.features.z, rows.log_density), rows.features)
+            progress.round("refit_head", number, train_loss, None if held_out is train else loss, loss)
+        if loss < best_loss:
+            best, best_loss, waited = candidate, loss, 0
+        else:
+            waited += 1
+        if waited == REFIT_PATIENCE:
+            break
+    model.head.load_state_dict(best.state_dict())
+    with torch.no_grad():
+        moments = model.row_moments(held_out.z)
+    if not (math.isfinite(best_loss) and all(part.isfinite().all() for part in moments)):
+        raise ValueError("Training diverged: the head overflows. Scale the inputs and targets, or lower learning_rate.")
+
+
+def learn_reach(
+    models: Sequence[DensityRegression],
+    trains: Sequence[TensorBatches],
+    held_outs: Sequence[TensorBatches],
+    probes: Sequence[Sequence[DensityRegression]],
+    options: TrainingOptions,
+    seeds: Sequence[int],
+) -> None:
+    """Step 4: the reach of each model's tempering, and how much to shrink its log-precision, from its rows alone.
+
+    Rows at both ends of random directions of the features are hidden, and for each direction an untrained network, a
+    probe, is trained on the others. The reach under which the hidden rows are most likely is taken.
+    """
+    given = zip(models, trains, held_outs, seeds, strict=True)
+    hidings = [hide_rows(model, train.rows, held.rows, PROBES, seed) for model, train, held, seed in given]
+    work = [
+        (probe, hiding, seed + i)
+        for own, several, seed in zip(probes, hidings, seeds, strict=True)
+        for i, (probe, hiding) in enumerate(zip(own, several, strict=True))
+    ]
+    options = probe_options(options, len(hidings[0][0].train[0]))
+    # A fit that was resumed has not drawn what an uninterrupted one has.
+    with reproducible(models[0], seeds[0]):
+        for start in range(0, len(work), PROBES_AT_ONCE):
+            _train_probes(work[start : start + PROBES_AT_ONCE], options)
+    for model, held_out, own, several in zip(models, held_outs, probes, hidings, strict=True):
+        choose_reach(model, held_out.rows, own, several)
+
+
+def _train_probes(work: Sequence[tuple[DensityRegression, Hiding, int]], options: TrainingOptions) -> None:
+    """Train probes on the rows not hidden from them, each with its seed; together if that can be."""
+    probes, _, seeds = zip(*work, strict=True)
+    trains, held_outs = zip(*(hiding.batches(seed) for _, hiding, seed in work), strict=True)
+    if fit_density_regressions_together(
+        probes, trains, held_outs, options=options, seeds=seeds, refit=False, verbose=False
+    ):
+        return
+    for probe, train, held_out, seed in zip(probes, trains, held_outs, seeds, strict=True):
+        own = replace(options, seed=seed)
+        fit_density_regression(probe, train, held_out, options=own, scale_targets=False, verbose=False)
+
+
+def mean_loss(moments: Moments, rows: Features) -> Tensor:
+    """Mean Gaussian negative log-likelihood of rows, in nats."""
+    return weighted_mean(gaussian_losses(moments, rows.y), rows.weight)
+
+
+class _NegativeLogLikelihood(nn.Module):
+    """The loss of step 1."""
+
+    def __init__(self, model: DensityRegression) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        rows = self.model.flat(x, y, weight)
+        return mean_loss(self.model.head.unbounded(rows.z), rows)
+
+
+class _Rows(NamedTuple):
+    """Features and their tempered log-density (n,), as step 3 sees them."""
+
+    features: Features
+    log_density: Tensor | None
+
+    def double(self) -> _Rows:
+        log_density = None if self.log_density is None else self.log_density.double()
+        return _Rows(Features(*(part.double() for part in self.features)), log_density)
+
+
+def _lbfgs_rounds(head: Head, rows: _Rows) -> Iterator[None]:
+    """Rounds of five iterations of L-BFGS on the mean loss of a head, without end."""
+    optimizer = torch.optim.LBFGS(
+        head.parameters(), max_iter=5, history_size=20, line_search_fn="strong_wolfe", tolerance_grad=1e-6
+    )
+    seen: Tensor | None = None
+    loss = torch.tensor(math.inf)
+
+    def closure() -> Tensor:
+        nonlocal seen, loss
+        here = nn.utils.parameters_to_vector(head.parameters()).detach()
+        # A round begins where the last one ended: loss and gradient are known.
+        if seen is None or not torch.equal(here, seen):
+            optimizer.zero_grad()
+            loss = mean_loss(head(rows.features.z, rows.log_density), rows.features)
+            loss.backward()
+            seen = here
+        return loss
+
+    while True:
+        optimizer.step(closure)
+        yield
+
+
+@torch.no_grad()
+def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
+    """A copy of the head with its bounds and offset set, and its held-out loss (infinite if it is not a number)."""
+    head = copy.deepcopy(head)
+    head.bound_log_precision(rows.features.z, rows.features.weight)
+    moments = head.calibrate(held.features.z, held.features.y, held.log_density, held.features.weight)
+    loss = mean_loss(moments, held.features).item()
+    return head, loss if math.isfinite(loss) else math.inf

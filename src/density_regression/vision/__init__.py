@@ -1,0 +1,1 @@
+"""Depth of every pixel from one image."""
