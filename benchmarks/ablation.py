@@ -20,12 +20,13 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from density_regression import DensityRegressor, fit_together, metrics
-from density_regression.baselines.spectral import normalise
+from density_regression.baselines.spectral_normalisation import apply_spectral_norm
 from density_regression.datasets import Rows
-from density_regression.density import MixtureDensity, RobustTempering
-from density_regression.encoders import ResidualMLP
 from density_regression.experiments.suites import SUITES
-from density_regression.tables import split_rows
+from density_regression.nn.density import MixtureDensity
+from density_regression.nn.encoders import ResidualMLP
+from density_regression.nn.heads import RobustTempering
+from density_regression.tabular.table import split_rows
 
 MOST_ROWS = 2500
 SPLITS = 4
@@ -43,7 +44,7 @@ def residual(columns: int) -> ResidualMLP:
 def distance_preserving(columns: int) -> ResidualMLP:
     """The same with the spectral norm of its layers held below one."""
     encoder = residual(columns)
-    normalise(encoder, 0.95)
+    apply_spectral_norm(encoder, 0.95)
     return encoder
 
 

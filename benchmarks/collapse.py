@@ -21,8 +21,8 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from density_regression import DensityRegressor
-from density_regression.encoders import ResidualMLP
 from density_regression.metrics import rmse
+from density_regression.nn.encoders import ResidualMLP
 
 Floats = NDArray[np.float64]
 

@@ -22,11 +22,12 @@ from torch import Tensor, nn
 
 from density_regression.baselines.ensemble import EnsembleNetwork
 from density_regression.baselines.gaussian import GaussianNetwork
-from density_regression.depth import DepthRegressor, placed
-from density_regression.encoders import UNet
-from density_regression.network import Predictor
-from density_regression.scene import SceneRegression
-from density_regression.training import cache_features, fit_density, refit_head
+from density_regression.nn.encoders import UNet
+from density_regression.nn.model import Predictor
+from density_regression.training.algorithm import fit_density, refit_head
+from density_regression.training.batches import cache_features
+from density_regression.vision.depth import DepthRegressor, placed
+from density_regression.vision.model import SceneRegression
 
 SIZE = (128, 160)
 BATCHES = (1, 32)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter, minimum_filter
 
 from density_regression.datasets import DepthFolder
-from density_regression.depth import DepthRegressor
+from density_regression.vision.depth import DepthRegressor
 
 Map = NDArray[np.float64]
 SHARE = 0.1

@@ -27,10 +27,10 @@ from sklearn.datasets import make_friedman1
 from torch import Tensor, nn
 
 from density_regression import DensityRegressor
-from density_regression.base import DeepRegressor
 from density_regression.baselines import DeepEnsembleRegressor, GaussianRegressor
-from density_regression.density import MixtureDensity
+from density_regression.estimators.base import DeepRegressor
 from density_regression.metrics import crps, nll
+from density_regression.nn.density import MixtureDensity
 
 COLUMNS = 20
 SHAPES = {

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 import density_regression
 from density_regression import DensityRegressor
-from density_regression.base import DeepRegressor
-from density_regression.export import ExportError
-from density_regression.predicting import CHUNK
+from density_regression.estimators.base import DeepRegressor
+from density_regression.estimators.prediction import PREDICTED_ROWS
+from density_regression.inference.onnx import ExportError
 
 COLUMNS = 20
 BATCHES = (1, 1000, 100_000)
@@ -106,7 +106,7 @@ def against_others(ours: DensityRegressor, X: np.ndarray, y: np.ndarray, rounds:
             [
                 lambda: ours.predict(X, return_std=True),
                 lambda: model.moments(x),
-                lambda: [model.moments(part) for part in x.split(CHUNK)],
+                lambda: [model.moments(part) for part in x.split(PREDICTED_ROWS)],
             ],
             max(rounds // 4, 3),
         )
@@ -152,7 +152,7 @@ def sessions(fitted: dict[str, DeepRegressor], X: np.ndarray) -> dict[str, Call]
     """ONNX Runtime, one thread; without those that cannot be exported."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    parts = [X[start : start + CHUNK] for start in range(0, len(X), CHUNK)]
+    parts = [X[start : start + PREDICTED_ROWS] for start in range(0, len(X), PREDICTED_ROWS)]
     calls = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in fitted.items():
@@ -180,7 +180,7 @@ class Moments(nn.Module):
 
 def chunked(function: Callable[[Tensor], object], x: Tensor) -> Call:
     """A call on all rows."""
-    parts = x.split(CHUNK)
+    parts = x.split(PREDICTED_ROWS)
     return lambda: [function(part) for part in parts]
 
 

@@ -1,7 +1,7 @@
 """Which wrong changes do the tests beside a module notice? Mutants by the operators of mutmut, and the share killed.
 
     pip install mutmut
-    python benchmarks/mutation.py head reach --out mutants.json
+    python benchmarks/mutation.py heads reach --out mutants.json
 
 Each mutant is one small change of the source: a number, an operator, an argument, a branch. It is killed if a test
 beside the module fails or takes too long. Tests are collected once; a forked process changes one function and runs the
@@ -41,22 +41,22 @@ from mutmut.mutation.mutators import mutation_operators
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "density_regression"
 
-BESIDE = {
-    "head": (
-        ["head.py"],
-        ["test_head.py", "test_losses.py", "test_model.py", "test_theory.py", "steps/test_three_steps.py"],
-    ),
-    "density": (["density"], ["density"]),
-    "training": (["training.py", "loop.py"], ["steps", "test_averaging.py", "test_smoothness.py"]),
-    "reach": (["reach.py"], ["test_reach.py"]),
-    "metrics": (["metrics"], ["metrics", "test_metrics.py"]),
-    "significance": (
-        ["experiments/significance.py"],
-        ["experiments/test_significance.py", "experiments/test_versus.py"],
-    ),
-    "splits": (["datasets/shift.py", "datasets/uci.py"], ["datasets/test_data_shift.py", "datasets/test_uci.py"]),
+MODULES = {
+    "heads": ["nn/heads.py"],
+    "density": ["nn/density"],
+    "training": ["training/algorithm.py", "training/loop.py"],
+    "reach": ["training/reach.py"],
+    "metrics": ["metrics"],
+    "significance": ["experiments/significance.py"],
+    "splits": ["datasets/shift.py", "datasets/uci.py"],
 }
-"""Modules, and the tests beside them."""
+"""What is changed, by its name on the command line; the tests beside it are in the folder of the same name."""
+
+ELSEWHERE = {
+    "heads": [f"training/test_{part}.py" for part in ("calibration", "refit_head", "three_steps")],
+    "density": ["vision/test_scene_density.py"],
+}
+"""Further tests, in other folders."""
 
 SLOWEST = 8.0
 """Seconds; tests that take longer are left out."""
@@ -326,7 +326,7 @@ class Loop:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modules", nargs="*", default=list(BESIDE), help=", ".join(BESIDE))
+    parser.add_argument("modules", nargs="*", default=list(MODULES), help=", ".join(MODULES))
     parser.add_argument("--sample", type=int, default=150, help="mutants of each module, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds of CPU time for each mutant")
@@ -360,10 +360,9 @@ def settle_hypothesis() -> None:
 
 def run(module: str, args: argparse.Namespace, earlier: dict[str, Any] | None) -> dict[str, Any]:
     """Try the mutants of a module, or those that survived earlier."""
-    files, tests = BESIDE[module]
-    mutants, every = sample_of(files, args.sample, args.seed)
+    mutants, every = sample_of(MODULES[module], args.sample, args.seed)
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0", "-W", "ignore"]
-    options += [str(path) for path in (Path("tests") / name for name in tests) if path.exists()]
+    options += tests_of(module)
     calls = calls_of(options, {mutant.path for mutant in mutants})
     quick = {name: spent for name, (spent, _) in calls.of_test.items() if spent < SLOWEST and name not in calls.failed}
 
@@ -399,6 +398,12 @@ def run(module: str, args: argparse.Namespace, earlier: dict[str, Any] | None) -
     share, seconds = 100 * killed / len(mutants), time.perf_counter() - start
     print(f"{module}: {len(mutants)} of {every} mutants, {killed} killed ({share:.1f} %), {seconds:.0f} s", flush=True)
     return {"every": every, "tried": len(mutants), "killed": killed, "rows": rows}
+
+
+def tests_of(module: str) -> list[str]:
+    """Folders and files of tests; `tests/` has the folders of the package."""
+    folders = [name if (SOURCE / name).is_dir() else str(Path(name).parent) for name in MODULES[module]]
+    return [f"tests/{name}" for name in dict.fromkeys([*folders, *ELSEWHERE.get(module, [])])]
 
 
 def calls_of(options: list[str], paths: set[str]) -> Calls:

@@ -31,8 +31,8 @@ from rich.progress import Progress
 
 import density_regression
 from density_regression import metrics
-from density_regression.base import DeepRegressor
 from density_regression.datasets import load_uci, standard_splits
+from density_regression.estimators.base import DeepRegressor
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine_red", "yacht")
 FEW_SPLITS = {"kin8nm": 5, "power": 5}
@@ -174,7 +174,7 @@ def within(value: float, mean: str, sd: str) -> bool:
 
 def code_of(estimator: type[DeepRegressor]) -> str:
     """Checksum of the code that a method's result depends on, whatever its comments and docstrings say."""
-    paths = sorted(imported(Path(inspect.getfile(estimator)), {SOURCES / "metrics" / "__init__.py"}))
+    paths = sorted(imported(Path(inspect.getfile(estimator)), imported(SOURCES / "metrics" / "__init__.py", set())))
     code = "".join(ast.dump(_Undocumented().visit(ast.parse(path.read_text()))) for path in paths)
     return hashlib.sha256(code.encode()).hexdigest()[:12]
 
@@ -187,6 +187,9 @@ def imported(path: Path, seen: set[Path]) -> set[Path]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("density_regression."):
                 below = SOURCES.joinpath(*node.module.split(".")[1:])
                 imported(below / "__init__.py" if below.is_dir() else below.with_suffix(".py"), seen)
+                for part in (below / f"{name.name}.py" for name in node.names):
+                    if part.exists():
+                        imported(part, seen)
     return seen
 
 

@@ -19,7 +19,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from density_regression.plots.style import BANDS, MEAN, mark, number
+from density_regression.plots.style import BAND_COLORS, MEAN_COLOR, curve_style, short_number
 
 OURS = "Density-Regression"
 KINDS = {
@@ -138,9 +138,9 @@ def trainings(training: Figures) -> Iterator[str]:
     rows = [
         (
             f"{int(size):,}",
-            *(number(found[name]) if name in found else "-" for name in names),
+            *(short_number(found[name]) if name in found else "-" for name in names),
             f"{found['ratio']:.2f}",
-            " + ".join(number(found["steps of ours"][step]) for step in steps),
+            " + ".join(short_number(found["steps of ours"][step]) for step in steps),
         )
         for size, found in by_rows.items()
     ]
@@ -149,7 +149,7 @@ def trainings(training: Figures) -> Iterator[str]:
     yield "By the width of both layers, 10,000 rows, 10 epochs:"
     yield ""
     rows = [
-        (width, *(number(found[name]) for name in names), f"{found['ratio']:.2f}")
+        (width, *(short_number(found[name]) for name in names), f"{found['ratio']:.2f}")
         for width, found in training[key].items()
     ]
     yield from table(("width", *names, "ours / Gaussian"), rows)
@@ -209,7 +209,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def draw_sizes(latency: Figures, path: Path) -> None:
     """Bars of what a model holds and how long it takes."""
     names = list(latency["size"])[::-1]
-    colors = [MEAN if name == OURS else BANDS[0] for name in names]
+    colors = [MEAN_COLOR if name == OURS else BAND_COLORS[0] for name in names]
     panels = (
         ("Numbers held, thousands", [latency["size"][name]["parameters and buffers"] / 1e3 for name in names]),
         (
@@ -220,7 +220,7 @@ def draw_sizes(latency: Figures, path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for ax, (title, values) in zip(axes, panels, strict=True):
         bars = ax.barh(names, values, color=colors)
-        ax.bar_label(bars, [number(value) for value in values], padding=3, fontsize=8)
+        ax.bar_label(bars, [short_number(value) for value in values], padding=3, fontsize=8)
         ax.set_xscale("log")
         ax.set_xlim(min(values) / 2, max(values) * 3)
         ax.set_title(title, fontsize=10)
@@ -236,10 +236,10 @@ def draw_training(training: Figures, path: Path) -> None:
     for index, name in enumerate((OURS, "Deep Ensembles", "Gaussian")):
         known = [(int(size), found[name], found["Gaussian"]) for size, found in by_rows.items() if name in found]
         sizes, seconds, plain = np.transpose(known)
-        look = {"color": MEAN if name == OURS else "0.45", "linestyle": mark(index).linestyle}
-        left.plot(sizes, seconds, marker=mark(index).marker, label=name, **look)
+        look = {"color": MEAN_COLOR if name == OURS else "0.45", "linestyle": curve_style(index).linestyle}
+        left.plot(sizes, seconds, marker=curve_style(index).marker, label=name, **look)
         if name != "Gaussian":
-            right.plot(sizes, seconds / plain, marker=mark(index).marker, label=name, **look)
+            right.plot(sizes, seconds / plain, marker=curve_style(index).marker, label=name, **look)
     left.set(xscale="log", yscale="log", xlabel="rows", ylabel=f"seconds of {training['epochs']} epochs")
     right.axhline(1.0, color="0.7", linewidth=1)
     right.set(xscale="log", xlabel="rows", ylabel="over one Gaussian network", ylim=(0, None))

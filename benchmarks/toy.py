@@ -21,7 +21,7 @@ def main() -> None:
     torch.set_num_threads(1)
     results = run_cubic("robust (default)", list(range(args.seeds)), np.linspace(-7, 7, 561))
     for name in ("curve coverage outside", "NLL outside", "NLL inside"):
-        values = np.array([result.figures[name] for result in results])
+        values = np.array([result.metrics[name] for result in results])
         print(f"{name:24s} mean {values.mean():.3f}   each {np.round(values, 2)}")
 
 

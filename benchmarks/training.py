@@ -25,8 +25,8 @@ from _timing import finish, machine
 from sklearn.datasets import make_friedman1
 
 from density_regression import DensityRegressor
-from density_regression.base import DeepRegressor
 from density_regression.baselines import DeepEnsembleRegressor, GaussianRegressor
+from density_regression.estimators.base import DeepRegressor
 
 METHODS: dict[str, type[DeepRegressor]] = {
     "Gaussian": GaussianRegressor,

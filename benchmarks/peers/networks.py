@@ -1,8 +1,8 @@
 """The two peers that train networks: an ensemble by torch-uncertainty, and laplace-torch on a trained network.
 
-Both have the network and the budget of this project's: two layers of 100, AdamW with a learning rate of 0.01 that falls
-along a cosine, `EPOCHS` epochs, the same batch size, and 15 % of the rows held out, whose loss says which weights are
-kept. Weight decay and clipping are those of the project's own ensemble.
+Both have the network and the budget of this project's: two layers of 100, AdamW with its default learning rate, which
+falls along a cosine, `EPOCHS` epochs, the same batch size, and 15 % of the rows held out, whose loss says which weights
+are kept. Weight decay and clipping are those of the project's own ensemble.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 from density_regression.baselines import DeepEnsembleRegressor
-from density_regression.encoders import MLP
-from density_regression.loop import TrainingOptions, optimise
-from density_regression.tables import Table, split_rows
+from density_regression.nn.encoders import MLP
+from density_regression.tabular.table import TrainingRows, split_rows
+from density_regression.training.batches import TensorBatches
+from density_regression.training.loop import optimise
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +64,7 @@ class EnsembleOfFive:
         return means.mean(0).numpy(), variance.sqrt().numpy()
 
 
-def _trained_by_lightning(network: nn.Module, train: Table, held_out: Table) -> nn.Module:
+def _trained_by_lightning(network: nn.Module, train: TrainingRows, held_out: TrainingRows) -> nn.Module:
     from lightning.pytorch import Callback, Trainer
     from lightning.pytorch.callbacks import EarlyStopping
     from torch_uncertainty.losses import DistributionNLLLoss
@@ -80,8 +81,9 @@ def _trained_by_lightning(network: nn.Module, train: Table, held_out: Table) -> 
                 self.best, self.state = loss, copy.deepcopy(network.state_dict())
 
     batches = _batches(train)
+    options = DEFAULTS._options(0, train.x.shape[1])
     optimiser = torch.optim.AdamW(
-        network.parameters(), lr=DEFAULTS.learning_rate, weight_decay=DEFAULTS.weight_decay, fused=True
+        network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
     )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, DEFAULTS.epochs * len(batches))
     routine = RegressionRoutine(
@@ -100,7 +102,7 @@ def _trained_by_lightning(network: nn.Module, train: Table, held_out: Table) -> 
             accelerator="cpu",
             devices=1,
             max_epochs=DEFAULTS.epochs,
-            gradient_clip_val=TrainingOptions().gradient_clip,
+            gradient_clip_val=options.gradient_clip,
             callbacks=[keep, EarlyStopping(LOSS, patience=DEFAULTS.patience or DEFAULTS.epochs)],
             logger=False,
             enable_checkpointing=False,
@@ -133,16 +135,10 @@ class LastLayerLaplace:
         train, held_out = _tables(X, y, self.seed)
         torch.manual_seed(self.seed)
         network = nn.Sequential(*MLP(X.shape[1], DEFAULTS.hidden), nn.Linear(DEFAULTS.hidden[-1], 1))
-        options = TrainingOptions(
-            epochs=DEFAULTS.epochs,
-            learning_rate=DEFAULTS.learning_rate,
-            weight_decay=DEFAULTS.weight_decay,
-            patience=DEFAULTS.patience,
-            seed=self.seed,
-        )
         shuffle = torch.Generator().manual_seed(self.seed)
-        batch_size = DEFAULTS._batch_size(len(train.x))
-        optimise(SquaredError(network), train.batches(batch_size, shuffle), held_out.batches(CHUNK), options)
+        batches = TensorBatches(*train, DEFAULTS._batch_size(len(train.x)), shuffle)
+        options = DEFAULTS._options(self.seed, X.shape[1])
+        optimise(SquaredError(network), batches, TensorBatches(*held_out, CHUNK), options)
         network.eval()
         self.laplace = Laplace(network, "regression", subset_of_weights="last_layer", hessian_structure="full")
         self.laplace.fit(DataLoader(TensorDataset(train.x, train.y), CHUNK))
@@ -174,23 +170,24 @@ class SquaredError(nn.Module):
         return nn.functional.mse_loss(self.network(x), y)
 
 
-def _tables(X: Floats, y: Floats, seed: int) -> tuple[Table, Table]:
+def _tables(X: Floats, y: Floats, seed: int) -> tuple[TrainingRows, TrainingRows]:
     """Rows to train on, and those to hold out."""
     parts = split_rows(len(y), DEFAULTS.validation_fraction, seed)
     train, held_out = (
-        Table(_float32(X[rows]), _float32(y[rows, None]), torch.ones(len(rows), dtype=torch.float32)) for rows in parts
+        TrainingRows(_float32(X[rows]), _float32(y[rows, None]), torch.ones(len(rows), dtype=torch.float32))
+        for rows in parts
     )
     return train, held_out
 
 
-def _batches(table: Table) -> Any:
+def _batches(table: TrainingRows) -> Any:
     """Shuffled batches, each fetched as a whole, so that the loader is not what takes the time."""
     dataset = TensorDataset(table.x, table.y[:, 0])
     sampler = BatchSampler(RandomSampler(dataset), DEFAULTS._batch_size(len(table.x)), drop_last=False)
     return DataLoader(dataset, sampler=sampler, batch_size=None)
 
 
-def _looked_at(table: Table) -> Any:
+def _looked_at(table: TrainingRows) -> Any:
     return DataLoader(TensorDataset(table.x, table.y[:, 0]), batch_size=CHUNK)
 
 

@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 from density_regression import metrics
 from density_regression.datasets import Rows
 from density_regression.experiments.provenance import provenance
-from density_regression.experiments.records import Cell, Record, RecordFile
+from density_regression.experiments.records import FitKey, Record, RecordFile
 from density_regression.experiments.suites import SUITES
 
 LARGEST = 1e300
@@ -50,21 +50,21 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", category=FutureWarning)
     protocol = f"{EPOCHS} epochs" if args.rows is None else f"{EPOCHS} epochs, {args.rows} rows"
-    cells = [
-        Cell("peers", protocol, dataset, str(split), 0, method)
+    keys = [
+        FitKey("peers", protocol, dataset, str(split), 0, method)
         for dataset, split, method in product(args.datasets, range(args.splits), args.methods)
     ]
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with threadpool_limits(1), RecordFile(args.out) as file, Progress(*columns, console=console) as progress:
         done = file.done()
-        missing = [cell for cell in cells if cell not in done]
+        missing = [key for key in keys if key not in done]
         if missing:
             warm_up(args.methods)
-        task = progress.add_task("fits", total=len(cells), completed=len(cells) - len(missing))
-        for cell in missing:
-            progress.update(task, description=f"{cell.dataset} {cell.split} {cell.method}")
-            record = run(cell, args.data_dir, args.rows)
+        task = progress.add_task("fits", total=len(keys), completed=len(keys) - len(missing))
+        for key in missing:
+            progress.update(task, description=f"{key.dataset} {key.split} {key.method}")
+            record = run(key, args.data_dir, args.rows)
             file.append(record)
             progress.advance(task)
             console.print(line(record), soft_wrap=True)
@@ -80,21 +80,21 @@ def warm_up(names: list[str]) -> None:
         method.predict(X)
 
 
-def run(cell: Cell, data_dir: str | None, most_rows: int | None) -> Record:
+def run(key: FitKey, data_dir: str | None, most_rows: int | None) -> Record:
     """Fit one method to one split, and score it; an error is recorded, not raised."""
-    split = SUITES["uci"].load(cell.dataset, cell.split, data_dir)
+    split = SUITES["uci"].load(key.dataset, key.split, data_dir)
     train = Rows(split.train.X[:most_rows], split.train.y[:most_rows])
-    record = {**cell._asdict(), **provenance(), "peers": peers(), "machine": machine()}
+    record = {**key._asdict(), **provenance(), "peers": peers(), "machine": machine()}
     record["rows"] = {"train": len(train.y), "test": len(split.tests["test"].y)}
     try:
-        return record | scored(cell, train, split.tests["test"])
+        return record | scored(key, train, split.tests["test"])
     except Exception as error:  # one fit must not end the others
         return record | {"error": f"{type(error).__name__}: {error}"}
 
 
-def scored(cell: Cell, train: Rows, test: Rows) -> Record:
+def scored(key: FitKey, train: Rows, test: Rows) -> Record:
     """Seconds and scores of one fit."""
-    method = METHODS[cell.method](int(cell.split))
+    method = METHODS[key.method](int(key.split))
     start, processor = time.perf_counter(), time.process_time()
     method.fit(train.X, train.y)
     fitted, busy = time.perf_counter(), time.process_time() - processor
