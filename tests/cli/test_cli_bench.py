@@ -117,7 +117,7 @@ def test_failed_fits_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "4 fits failed" in result.output
 
 
-@pytest.mark.parametrize("suite", ["uci", "uci-shift", "wine", "weather", "stations"])
+@pytest.mark.parametrize("suite", ["uci", "uci-shift", "shift", "wine", "weather", "stations"])
 def test_missing_data_is_told_before_anything_is_imported(tmp_path: Path, suite: str) -> None:
     check = (
         "import sys\nfrom density_regression.cli import app\n"

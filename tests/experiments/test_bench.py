@@ -62,7 +62,7 @@ def test_a_record_has_all_that_a_report_needs(folder: str, tmp_path: Path) -> No
     assert set(test["metrics"]) == {
         *("nll", "nll_own", "nll_rescaled", "rmse", "mae", "r2", "cal", "cal_rescaled", "sharpness", "sharpness_sd"),
         *("crps", "crps_rescaled", "interval_score", "coverage_50", "coverage_90", "coverage_95", "width_95"),
-        *("mace", "miscalibration_area", "ence", "ause", "spearman"),
+        *("mace", "miscalibration_area", "ence", "ause", "spearman", "std_factor"),
     }
     assert "sample" not in other["tests"]["test"]
 

@@ -238,3 +238,32 @@ def test_nemenyi_against_the_range_of_normals() -> None:
 
     inside, _ = integrate.quad(density, -8, 8)
     assert inside == pytest.approx(1 - level, abs=1e-5)
+
+
+def coin_tosses(differences: FloatArray) -> tuple[float, float]:
+    """Signed-rank sum, and the share of all sign patterns whose sum is as far from zero."""
+    values = differences[differences != 0]
+    ranks = stats.rankdata(np.abs(values))
+    observed = float((np.sign(values) * ranks).sum())
+    sums = np.array([np.dot(signs, ranks) for signs in itertools.product((-1, 1), repeat=len(values))])
+    return observed, float(np.mean(np.abs(sums) >= abs(observed) - 1e-9))
+
+
+@given(hnp.arrays(np.float64, st.integers(0, 8), elements=st.integers(-4, 4).map(float)))
+def test_wilcoxon_counts_every_pattern_of_signs(differences: FloatArray) -> None:
+    assert significance.wilcoxon(differences) == pytest.approx(coin_tosses(differences))
+
+
+@pytest.mark.parametrize("n", [5, 17, 40])
+def test_wilcoxon_is_scipys_without_ties(n: int) -> None:
+    differences = np.random.default_rng(n).normal(0.3, 1, n)
+    result = significance.wilcoxon(differences)
+    assert result.p_value == pytest.approx(stats.wilcoxon(differences, method="exact").pvalue, rel=1e-9)
+    assert significance.wilcoxon(-1e3 * differences) == pytest.approx((-result.statistic, result.p_value))
+
+
+def test_wilcoxon_of_extremes() -> None:
+    assert significance.wilcoxon([-1.0, -2.0, -3.0, -4.0, -5.0]) == (-15, 2 / 2**5)
+    assert significance.wilcoxon([0.0, 0.0]) == (0, 1)
+    with pytest.raises(ValueError, match="differences must be finite"):
+        significance.wilcoxon([np.nan])

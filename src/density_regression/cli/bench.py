@@ -16,20 +16,27 @@ from density_regression.cli.errors import fail
 if TYPE_CHECKING:
     from density_regression.experiments.bench import Bench
     from density_regression.experiments.records import RecordFile
+    from density_regression.experiments.suites import NaturalShifts
 
 __all__ = ["bench"]
 
 
 def bench(
     suite: Annotated[
-        Literal["cubic", "uci", "uci-shift", "wine", "weather", "stations", "depth"],
+        Literal["cubic", "uci", "uci-shift", "shift", "wine", "weather", "stations", "depth"],
         typer.Argument(help="What to run."),
     ],
     protocol: Annotated[
-        Literal["paper", "tuned"], typer.Option(help="The paper's settings, or an equal search for every method.")
-    ] = "paper",
+        Literal["paper", "default", "tuned"] | None,
+        typer.Option(
+            help="The paper's settings, each method's defaults, or an equal search for every method. Of shift default, "
+            "else paper, if left out."
+        ),
+    ] = None,
     methods: Annotated[str, typer.Option(help="Names, separated by commas; all if left out.")] = "",
-    datasets: Annotated[str, typer.Option(help="Data sets of the suite, separated by commas.")] = "",
+    datasets: Annotated[
+        str, typer.Option(help="Data sets of the suite, separated by commas; of shift also one CSV file.")
+    ] = "",
     splits: Annotated[
         int | None, typer.Option(min=1, help="Splits of each data set; or seeds, where it has none.")
     ] = None,
@@ -38,6 +45,15 @@ def bench(
     data_dir: Annotated[
         str | None, typer.Option(envvar="DENSITY_REGRESSION_DATA", help="Folder with the data.")
     ] = None,
+    target: Annotated[str | None, typer.Option(help="Of a CSV file (shift): the column to predict.")] = None,
+    train: Annotated[
+        str | None, typer.Option(help='Of a CSV file (shift): training rows, as a query of pandas: "year < 2015".')
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="Of a CSV file (shift): shifted rows, likewise.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Of a CSV file (shift): a column not to use; may be given several times.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=20, help="Most training rows of shift: 5000 if left out.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Processes; -1 is one for each core.")] = -1,
     device: Annotated[str, typer.Option(help='Where networks are trained: "cpu", "cuda" or "auto".')] = "cpu",
@@ -46,22 +62,36 @@ def bench(
     ] = None,
 ) -> None:
     """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
+    own_options = {"--target": target, "--train": train, "--test": test, "--drop": drop, "--rows": rows}
+    if suite != "shift" and (given := [name for name, value in own_options.items() if value is not None]):
+        raise typer.BadParameter(f"{suite} has no {', '.join(given)}; the suite shift has.")
     if suite == "depth":
-        if protocol != "paper" or datasets or splits or plugin:
+        if protocol not in (None, "paper") or datasets or splits or plugin:
             raise typer.BadParameter(
                 "depth has no --protocol, --datasets or --splits, and no --plugin; it has --seeds."
             )
         _run_depth(_names(methods), seeds or 3, data_dir, out, device)
         return
-    from density_regression.experiments.suites import SUITES
+    from density_regression.experiments.protocols import check_protocol, usual_protocol
+    from density_regression.experiments.suites import find_suite
 
+    chosen = protocol or usual_protocol(suite)
+    try:
+        check_protocol(suite, chosen)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--protocol") from error
     if jobs == 0:
         raise typer.BadParameter("0 processes do nothing; -1 is one for each core.", param_hint="--jobs")
     wanted = _names(datasets)
+    own_suite = None
+    if suite == "shift":
+        own_suite = _natural_shifts(datasets, train, test, target, drop, rows)
+        wanted = wanted if own_suite.table is None else [own_suite.table.name]
+    found = find_suite(suite, own_suite)
     try:
         # Missing data are reported before anything slow is imported or fitted.
-        for dataset in SUITES[suite].select(wanted, data_dir):
-            SUITES[suite].load(dataset, SUITES[suite].splits(dataset, data_dir)[0], data_dir)
+        for dataset in found.select(wanted, data_dir):
+            found.load(dataset, found.splits(dataset, data_dir)[0], data_dir)
     except (OSError, ImportError, ValueError) as error:
         fail(str(error))
 
@@ -81,11 +111,29 @@ def bench(
     try:
         find_device(device)
         check_extras(names)
-        file = RecordFile(out / f"{suite}-{protocol}.jsonl")
+        file = RecordFile(out / f"{suite}-{chosen}.jsonl")
     except (ImportError, OSError, ValueError) as error:
         fail(str(error))
-    plan = Bench(suite, protocol, names, wanted or None, splits, seeds or 1, data_dir, budget, device, plugin)
+    plan = Bench(suite, chosen, names, wanted or None, splits, seeds or 1, data_dir, budget, device, plugin, own_suite)
     _run(plan, file, jobs)
+
+
+def _natural_shifts(
+    datasets: str, train: str | None, test: str | None, target: str | None, drop: list[str] | None, rows: int | None
+) -> NaturalShifts:
+    """Suite of the tables in the data folder or, if asked for, of one file."""
+    from density_regression.datasets.natural import MAX_TRAIN_ROWS, ShiftTable
+    from density_regression.experiments.suites import NaturalShifts
+
+    path, max_rows = Path(datasets.strip()).expanduser(), rows or MAX_TRAIN_ROWS
+    if not (train or test or target or drop or path.name.endswith((".csv", ".csv.gz"))):
+        return NaturalShifts(max_rows=max_rows)
+    needed = {"--datasets": datasets.strip(), "--target": target, "--train": train, "--test": test}
+    if missing := [name for name, value in needed.items() if not value]:
+        raise typer.BadParameter(f"a CSV file of your own needs {', '.join(needed)}; {', '.join(missing)} is missing.")
+    name = path.name.removesuffix(".gz").removesuffix(".csv")
+    table = ShiftTable(name, str(path), train or "", test or "", target or "", tuple(drop or ()))
+    return NaturalShifts(table, max_rows)
 
 
 def _run(plan: Bench, file: RecordFile, jobs: int) -> None:

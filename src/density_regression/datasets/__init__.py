@@ -1,19 +1,23 @@
-"""Data sets: the cubic toy, UCI tables, weather and depth, and distribution shifts of them."""
+"""Data sets: the cubic toy, UCI tables, weather and depth, distribution shifts of them, and natural shifts."""
 
 __all__ = [
     "UCI_NAMES",
+    "ColumnCoder",
     "DepthFolder",
     "Rows",
     "ShiftData",
     "ShiftSplit",
+    "ShiftTable",
     "UCIDataset",
     "gap_splits",
+    "load_natural_shift",
     "load_stations",
     "load_uci",
     "load_weather",
     "load_wine_shift",
     "make_cubic",
     "make_scenes",
+    "natural_shifts",
     "own_tables",
     "random_splits",
     "read_depth",
@@ -27,7 +31,9 @@ __all__ = [
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from density_regression.datasets.columns import ColumnCoder
 from density_regression.datasets.cubic import make_cubic
+from density_regression.datasets.natural import ShiftTable, load_natural_shift, natural_shifts
 from density_regression.datasets.shift import Rows, ShiftData, ShiftSplit, gap_splits, load_wine_shift, tail_splits
 from density_regression.datasets.stations import load_stations
 from density_regression.datasets.uci import (

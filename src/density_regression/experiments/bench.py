@@ -10,10 +10,16 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from density_regression.experiments.fitting import run_fits, search_splits
-from density_regression.experiments.protocols import Hyperparameters, Protocol, paper_settings, search_space
+from density_regression.experiments.protocols import (
+    Hyperparameters,
+    Protocol,
+    check_protocol,
+    paper_settings,
+    search_space,
+)
 from density_regression.experiments.provenance import provenance
 from density_regression.experiments.records import FitKey, Record, RecordFile
-from density_regression.experiments.suites import SUITES, shift_kind
+from density_regression.experiments.suites import Suite, find_suite, shift_kind
 from density_regression.io.extras import import_extra
 
 __all__ = ["Bench", "check_extras"]
@@ -38,7 +44,8 @@ class Bench:
 
     The first `splits` splits of each data set are fitted (None: the suite's default number), each `seeds` times from
     other initial weights and held-out rows. The tuned protocol tries `budget` settings for each method and data set.
-    Every process imports the module `plugin`, which registers the user's own methods.
+    Every process imports the module `plugin`, which registers the user's own methods. `own_suite` takes the place of
+    the suite of that name.
     """
 
     suite: str
@@ -51,10 +58,15 @@ class Bench:
     budget: int = 12
     device: str = "cpu"
     plugin: str | None = None
+    own_suite: Suite | None = None
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError for a protocol that the suite does not have."""
+        check_protocol(self.suite, self.protocol)
 
     def fits(self) -> list[FitKey]:
         """Every fit, ordered by data set, then split. Raises if data are missing."""
-        suite = SUITES[self.suite]
+        suite = find_suite(self.suite, self.own_suite)
         return [
             FitKey(self.suite, self.protocol, dataset, split, seed, method)
             for dataset in suite.select(self.datasets or (), self.data_dir)
@@ -64,7 +76,7 @@ class Bench:
         ]
 
     def search_fits(self) -> list[FitKey]:
-        """Every fit of the search for settings; none in the paper's protocol."""
+        """Every fit of the search for settings; none but in the tuned protocol."""
         if self.protocol != "tuned":
             return []
         pairs = dict.fromkeys((key.dataset, key.method) for key in self.fits())
@@ -72,7 +84,7 @@ class Bench:
 
     def _trial(self, dataset: str, method: str, index: int) -> list[FitKey]:
         """Fits of setting number `index`; their `seed` numbers the splits of `search_splits`."""
-        n_splits = len(search_splits(self.suite, dataset, self.data_dir))
+        n_splits = len(search_splits(self.suite, dataset, self.data_dir, self.own_suite))
         return [FitKey(self.suite, self.protocol, dataset, f"search {index}", i, method) for i in range(n_splits)]
 
     def run(self, file: RecordFile, jobs: int) -> Iterator[Record]:
@@ -88,7 +100,12 @@ class Bench:
             # Whole groups, even if only part of one is missing: random draws depend on the other fits of the batch.
             work = [
                 delayed(run_fits)(
-                    group, self._settings(group[0], done), self.data_dir, self._origin(group[0]), self.plugin
+                    group,
+                    self._settings(group[0], done),
+                    self.data_dir,
+                    self._origin(group[0]),
+                    self.plugin,
+                    self.own_suite,
                 )
                 for group in joint_fits(keys)
                 if not missing.isdisjoint(group)
@@ -115,12 +132,14 @@ class Bench:
         return missing
 
     def _origin(self, key: FitKey) -> dict[str, Any]:
-        data = SUITES[self.suite].checksum(key.dataset, self.data_dir)
+        data = find_suite(self.suite, self.own_suite).checksum(key.dataset, self.data_dir)
         return provenance() | {"device": self.device, "data": data}
 
     def _settings(self, key: FitKey, done: dict[FitKey, Record]) -> Hyperparameters:
         if self.protocol == "paper":
             return paper_settings(key.suite, key.dataset)
+        if self.protocol == "default":
+            return {}
         space = search_space(key.method, key.dataset, self.budget)
         if key.is_search:
             return space[int(key.split.split()[1])]

@@ -15,7 +15,7 @@ from density_regression.estimators.fit_together import fit_together
 from density_regression.experiments.protocols import Hyperparameters
 from density_regression.experiments.records import FitKey, Record
 from density_regression.experiments.scoring import held_out_scale, score
-from density_regression.experiments.suites import SUITES, shift_kind
+from density_regression.experiments.suites import Suite, find_suite, shift_kind
 from density_regression.registry import import_plugin, methods
 from density_regression.tabular.table import split_rows
 
@@ -41,10 +41,11 @@ def estimators_by_method() -> dict[str, type[DeepRegressor]]:
 
 
 @lru_cache(maxsize=64)
-def search_splits(suite: str, dataset: str, data_dir: str | None) -> list[str]:
+def search_splits(suite: str, dataset: str, data_dir: str | None, own: Suite | None = None) -> list[str]:
     """First splits of one kind, on whose training rows a search compares settings; few where rows are many."""
-    splits = SUITES[suite].splits(dataset, data_dir)
-    data = SUITES[suite].load(dataset, splits[0], data_dir)
+    found = find_suite(suite, own)
+    splits = found.splits(dataset, data_dir)
+    data = found.load(dataset, splits[0], data_dir)
     if data.held_out is not None:
         # A time series, whose splits differ only in their seed.
         return splits[:1]
@@ -58,10 +59,12 @@ def run_fits(
     data_dir: str | None,
     provenance: dict[str, Any],
     plugin: str | None = None,
+    own_suite: Suite | None = None,
 ) -> list[Record]:
     """Fit one method to several splits together, and score each; an error is recorded, not raised.
 
     `provenance` is copied into each record; its `device` is where the fits run. `plugin` is imported first.
+    `own_suite` takes the place of the suite of that name.
     """
     if plugin is not None:
         import_plugin(plugin)
@@ -71,17 +74,21 @@ def run_fits(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            results = _fit_and_score(keys, settings | {"device": provenance.get("device", "cpu")}, data_dir)
+            on_device = settings | {"device": provenance.get("device", "cpu")}
+            results = _fit_and_score(keys, on_device, data_dir, own_suite)
         except Exception as error:  # one fit in thousands must not end the others
             if len(keys) > 1:
-                return [record for key in keys for record in run_fits([key], settings, data_dir, provenance, plugin)]
+                rest = settings, data_dir, provenance, plugin, own_suite
+                return [record for key in keys for record in run_fits([key], *rest)]
             results = [{"error": f"{type(error).__name__}: {error}"}]
     return [record | result for record, result in zip(records, results, strict=True)]
 
 
-def _fit_and_score(keys: Sequence[FitKey], settings: Hyperparameters, data_dir: str | None) -> list[Record]:
+def _fit_and_score(
+    keys: Sequence[FitKey], settings: Hyperparameters, data_dir: str | None, own_suite: Suite | None
+) -> list[Record]:
     estimator = estimators_by_method()[keys[0].method]
-    inputs = [_fit_inputs(key, data_dir) for key in keys]
+    inputs = [_fit_inputs(key, data_dir, own_suite) for key in keys]
     regressors = [estimator(**settings, random_state=each.seed, n_threads=1, verbose=False) for each in inputs]
     start = time.perf_counter()
     fit_together(regressors, [each.train for each in inputs], [each.held_out for each in inputs])
@@ -101,9 +108,9 @@ class FitInputs(NamedTuple):
     facts: dict[str, Any]
 
 
-def _fit_inputs(key: FitKey, data_dir: str | None) -> FitInputs:
-    suite, search = SUITES[key.suite], key.is_search
-    split = search_splits(key.suite, key.dataset, data_dir)[key.seed] if search else key.split
+def _fit_inputs(key: FitKey, data_dir: str | None, own_suite: Suite | None = None) -> FitInputs:
+    suite, search = find_suite(key.suite, own_suite), key.is_search
+    split = search_splits(key.suite, key.dataset, data_dir, own_suite)[key.seed] if search else key.split
     index = suite.splits(key.dataset, data_dir).index(split)
     train, tests, held_out, facts = suite.load(key.dataset, split, data_dir)
     seed = index if search else 1000 * key.seed + index

@@ -1,4 +1,4 @@
-"""Hyper-parameters of each fit: the paper's, or those of a search with an equal budget for every method."""
+"""Hyper-parameters of each fit: the paper's, each method's defaults, or a search with an equal budget for all."""
 
 import math
 import zlib
@@ -7,9 +7,17 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-__all__ = ["LARGEST_BUDGET", "Hyperparameters", "Protocol", "paper_settings", "search_space"]
+__all__ = [
+    "LARGEST_BUDGET",
+    "Hyperparameters",
+    "Protocol",
+    "check_protocol",
+    "paper_settings",
+    "search_space",
+    "usual_protocol",
+]
 
-Protocol = Literal["paper", "tuned"]
+Protocol = Literal["paper", "default", "tuned"]
 
 Hyperparameters = dict[str, Any]
 
@@ -38,6 +46,20 @@ METHOD_GRIDS: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
 
 LARGEST_BUDGET: Final = 1 + math.prod(len(values) for values in SHARED_GRID.values())
 """Number of settings of the method with the fewest."""
+
+
+def usual_protocol(suite: str) -> Protocol:
+    """Protocol of a suite if none is asked for."""
+    return "default" if suite == "shift" else "paper"
+
+
+def check_protocol(suite: str, protocol: str) -> None:
+    """Raise a ValueError if a suite has no such protocol."""
+    if suite == "shift" and protocol == "paper":
+        raise ValueError(
+            "The protocol 'paper' does not apply to the suite 'shift', which is not in the paper: use 'default' (each "
+            "method's own settings) or 'tuned'."
+        )
 
 
 def paper_settings(suite: str, dataset: str) -> Hyperparameters:

@@ -69,6 +69,7 @@ def score(
             "miscalibration_area": metrics.miscalibration_area(y, mean, std),
             "ence": metrics.ence(y, mean, std),
             "spearman": metrics.spearman(y, mean, std),
+            "std_factor": std_factor(y, mean, std),
         }
         if hasattr(regressor, "own_dist"):
             values["nll_own"] = metrics.nll_own(y, regressor.own_dist(X))

@@ -12,6 +12,7 @@ from scipy import stats
 __all__ = [
     "Friedman",
     "Test",
+    "Wilcoxon",
     "corrected_interval",
     "corrected_t_test",
     "friedman",
@@ -21,6 +22,7 @@ __all__ = [
     "nemenyi_critical_difference",
     "paired_p_value",
     "tied_with_best",
+    "wilcoxon",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -29,6 +31,13 @@ Test = Literal["corrected", "plain"]
 
 class Friedman(NamedTuple):
     """Friedman's statistic, corrected for ties, and its p-value (chi-squared, methods - 1 degrees of freedom)."""
+
+    statistic: float
+    p_value: float
+
+
+class Wilcoxon(NamedTuple):
+    """Sum of the ranks of positive differences less that of negative ones, and its two-sided p-value."""
 
     statistic: float
     p_value: float
@@ -128,6 +137,26 @@ def tied_with_best(
     others = [name for name in columns if name != best]
     p_values = [paired_p_value(columns[name], columns[best], test_to_train, test) for name in others]
     return {best} | {name for name, p in zip(others, holm(p_values), strict=True) if p >= level}
+
+
+def wilcoxon(differences: ArrayLike) -> Wilcoxon:
+    """Wilcoxon's signed-rank test that differences (n,) are symmetric about zero, exact also if some are equal.
+
+    Zeros are left out; differences of equal size share their mean rank.
+    """
+    values = _vector("differences", differences)
+    values = values[values != 0]
+    # Twice the ranks are whole numbers, also where ranks are shared.
+    doubled = np.round(2 * stats.rankdata(np.abs(values))).astype(int)
+    positive, total = int(doubled[values > 0].sum()), int(doubled.sum())
+    # Probability of each sum of ranks if every sign were thrown like a coin.
+    probability = np.zeros(total + 1)
+    probability[0] = 1.0
+    for rank in doubled:
+        moved = np.concatenate([np.zeros(rank), probability[:-rank]])
+        probability = (probability + moved) / 2
+    tail = float(probability[: min(positive, total - positive) + 1].sum())
+    return Wilcoxon((2 * positive - total) / 2, min(2 * tail, 1.0))
 
 
 def mean_ranks(table: ArrayLike) -> FloatArray:

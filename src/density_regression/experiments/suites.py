@@ -3,6 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
@@ -10,10 +11,11 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 
 from density_regression import datasets
-from density_regression.datasets import Rows, ShiftData
+from density_regression.datasets import Rows, ShiftData, ShiftTable
 from density_regression.datasets.fetch import local_file
+from density_regression.datasets.natural import MAX_TRAIN_ROWS
 
-__all__ = ["SUITES", "SplitData", "Suite", "shift_kind"]
+__all__ = ["SUITES", "NaturalShifts", "SplitData", "Suite", "find_suite", "shift_kind"]
 
 Folder = str | Path | None
 
@@ -196,14 +198,50 @@ class Temperature(SeedSuite):
         return _split_data(self._data(data_dir))
 
 
+@dataclass(frozen=True)
+class NaturalShifts(SeedSuite):
+    """Tables with a natural shift: those of a folder's ``shifts.json``, or one `table`; a seed also draws the rows.
+
+    At most `max_rows` rows train.
+    """
+
+    table: ShiftTable | None = None
+    max_rows: int = MAX_TRAIN_ROWS
+
+    def default_datasets(self, data_dir: Folder) -> tuple[str, ...]:
+        """All tables."""
+        return tuple(self._tables(data_dir))
+
+    def load(self, dataset: str, split: str, data_dir: Folder) -> SplitData:
+        """Rows of a split by its seed, coded as numbers."""
+        table = self._tables(data_dir)[dataset]
+        data = datasets.load_natural_shift(table, random_state=int(split), max_rows=self.max_rows)
+        return _split_data(data)._replace(facts={"columns": data.train.X.shape[1]})
+
+    def checksum(self, dataset: str, data_dir: Folder) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the file, the choice of rows and columns, and `max_rows`."""
+        table = self._tables(data_dir)[dataset]
+        choice = repr((*table[2:], self.max_rows)).encode()
+        return hashlib.sha256(Path(table.path).read_bytes() + choice).hexdigest()[:16]
+
+    def _tables(self, data_dir: Folder) -> dict[str, ShiftTable]:
+        return datasets.natural_shifts(data_dir) if self.table is None else {self.table.name: self.table}
+
+
 SUITES: Final[dict[str, Suite]] = {
     "cubic": Cubic(),
     "uci": UCI(),
     "uci-shift": UCIShift(),
+    "shift": NaturalShifts(),
     "wine": Wine(),
     "weather": Temperature(datasets.load_weather),
     "stations": Temperature(datasets.load_stations),
 }
+
+
+def find_suite(name: str, own: Suite | None = None) -> Suite:
+    """Suite of a name, or one's own form of it, such as `NaturalShifts` of one file."""
+    return SUITES[name] if own is None else own
 
 
 def shift_kind(split: str) -> str:

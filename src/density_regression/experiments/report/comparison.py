@@ -1,11 +1,13 @@
 """Comparison of methods: which are best on a data set, their ranks over data sets, and wins against one another."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from density_regression.experiments import significance
+from density_regression.experiments.records import Record
 from density_regression.experiments.report.document import EMPTY, ResultTable, TableCell, compact
 from density_regression.experiments.report.grouping import Group, PairedScores
 from density_regression.experiments.report.names import OURS, RANKED, metric
@@ -75,7 +77,10 @@ def outcome(ours: FloatArray, theirs: FloatArray, test_to_train: float, options:
 
 
 class Ranks(NamedTuple):
-    """Mean ranks of methods over data sets, Friedman's p-value, and Nemenyi's critical difference."""
+    """Mean ranks of methods over data sets, Friedman's p-value, and Nemenyi's critical difference.
+
+    If `rescaled`, standard deviations of all methods but ours are rescaled by their held-out rows.
+    """
 
     metric: str
     methods: tuple[str, ...]
@@ -83,15 +88,23 @@ class Ranks(NamedTuple):
     ranks: FloatArray
     p_value: float
     critical: float
+    rescaled: bool = False
 
 
-def ranks_of(group: Group, name: str, options: ComparisonOptions) -> Ranks | None:
+def ranks_of(
+    group: Group, name: str, options: ComparisonOptions, measure: Callable[[Record], float | None] | None = None
+) -> Ranks | None:
     """Ranks by a metric's mean over splits; None with fewer than two data sets or methods.
 
+    `measure` takes the metric from a record in another way than by its name.
     If results are missing, either the incomplete methods or the incomplete data sets are left out, whichever leaves
     more results.
     """
-    scores = {dataset: own.values for dataset in group.datasets if (own := group.scores(dataset, name)).splits}
+    found = {
+        dataset: group.scores(dataset, name) if measure is None else group.paired(dataset, measure)
+        for dataset in group.datasets
+    }
+    scores = {dataset: own.values for dataset, own in found.items() if own.splits}
     methods = [method for method in group.methods if any(method in own for own in scores.values())]
     whole_methods = [method for method in methods if all(method in own for own in scores.values())]
     whole_sets = [dataset for dataset, own in scores.items() if len(own) == len(methods)]
@@ -110,7 +123,7 @@ def ranks_of(group: Group, name: str, options: ComparisonOptions) -> Ranks | Non
 
 
 def rank_table(ranked: list[Ranks]) -> ResultTable:
-    """Mean ranks by several metrics."""
+    """Mean ranks by several metrics, all rescaled or none."""
     columns, notes = {}, []
     for one in ranked:
         label = metric(one.metric).label
@@ -122,7 +135,8 @@ def rank_table(ranked: list[Ranks]) -> ResultTable:
             f"{label}: {len(one.methods)} methods on {len(one.datasets)} data sets, those that have every cell; "
             f"Friedman p = {compact(one.p_value)}, critical difference {one.critical:.2f} (Nemenyi)."
         )
-    return ResultTable.of_methods("Mean rank over data sets", columns, [*notes, "1 is best; bold is the lowest."])
+    title = "Mean rank over data sets" + (", the others rescaled" if any(one.rescaled for one in ranked) else "")
+    return ResultTable.of_methods(title, columns, [*notes, "1 is best; bold is the lowest."])
 
 
 def win_cell(group: Group, rival: str, name: str, options: ComparisonOptions) -> TableCell:

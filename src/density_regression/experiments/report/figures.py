@@ -145,9 +145,13 @@ def rank_picture(group: Group, ranked: Ranks) -> Picture:
         plots.critical_difference(ax, ranked.ranks, [escape_dollars(name) for name in ranked.methods], ranked.critical)
 
     label = metric(ranked.metric).label
-    alt = f"Critical-difference diagram by {label}: {len(ranked.datasets)} data sets; a bar joins methods that tie."
+    kind = ", all but ours rescaled" if ranked.rescaled else ""
+    alt = (
+        f"Critical-difference diagram by {label}{kind}: {len(ranked.datasets)} data sets; a bar joins methods that tie."
+    )
     height = 1.4 + 0.16 * len(ranked.methods)
-    return Picture(f"{_stem(group, ranked.metric)}-ranks.svg", rendering.panel_svg((7.0, height), draw), alt)
+    stem = _stem(group, ranked.metric) + ("-rescaled" if ranked.rescaled else "")
+    return Picture(f"{stem}-ranks.svg", rendering.panel_svg((7.0, height), draw), alt)
 
 
 def _draw_fan(ax: Axes, sample: Sample) -> None:

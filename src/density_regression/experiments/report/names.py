@@ -14,20 +14,36 @@ OURS: Final = "Density-Regression"
 
 
 class Metric(NamedTuple):
-    """Label of a metric, and which values are better: a "width" only between calibrated methods, "near" its `level`."""
+    """Label of a metric, and which values are better.
+
+    A "width" only between calibrated methods, "near" its `level`, a "factor" near 1, twice being as far as half.
+    """
 
     label: str
-    better: Literal["lower", "higher", "near", "width", "unknown"] = "lower"
+    better: Literal["lower", "higher", "near", "factor", "width", "unknown"] = "lower"
     level: float = 0.0
 
     def score(self, values: FloatArray) -> FloatArray:
         """Values transformed so that lower is better."""
         if self.better == "higher":
             return -values
+        if self.better == "factor":
+            return np.abs(np.log(values))
         return np.abs(values - self.level) if self.better == "near" else values
 
 
-MAIN: Final = ("nll", "nll_own", "rmse", "cal", "sharpness_sd", "crps", "coverage_95", "auroc_std", "auroc_score")
+MAIN: Final = (
+    "nll",
+    "nll_own",
+    "rmse",
+    "cal",
+    "sharpness_sd",
+    "crps",
+    "coverage_95",
+    "std_factor",
+    "auroc_std",
+    "auroc_score",
+)
 """Metrics in the main tables; the others are in the appendix."""
 
 RANKED: Final = ("nll", "cal", "crps")
@@ -56,6 +72,7 @@ _METRICS: Final = {
     "ence": Metric("ENCE"),
     "ause": Metric("AUSE"),
     "spearman": Metric("Spearman, error and std", "higher"),
+    "std_factor": Metric("Standard-deviation factor", "factor"),
     "auroc_std": Metric("AUROC of std", "higher"),
     "auroc_score": Metric("AUROC of the density score", "higher"),
 }
@@ -64,6 +81,7 @@ SUITE_TITLES: Final = {
     "cubic": "Cubic toy",
     "uci": "UCI, standard splits",
     "uci-shift": "UCI, gaps and tails",
+    "shift": "Natural shifts",
     "wine": "Wine, red and white",
     "weather": "Weather",
     "stations": "Weather stations",
@@ -80,7 +98,7 @@ def in_order(names: Iterable[str], kind: Literal["metric", "suite", "protocol", 
     known = {
         "metric": (*MAIN, *_METRICS),
         "suite": tuple(SUITE_TITLES),
-        "protocol": ("paper", "tuned"),
+        "protocol": ("paper", "default", "tuned"),
         "method": tuple(method.name for method in methods()),
         "dataset": (),
     }[kind]

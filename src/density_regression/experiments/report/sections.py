@@ -5,11 +5,12 @@ from typing import Final
 
 from density_regression.experiments.records import Record
 from density_regression.experiments.report import comparison, figures, tables
-from density_regression.experiments.report.comparison import WIN_NOTE, ComparisonOptions
-from density_regression.experiments.report.document import ResultTable, Section, TableCell
+from density_regression.experiments.report.comparison import WIN_NOTE, ComparisonOptions, Ranks
+from density_regression.experiments.report.document import Picture, ResultTable, Section, TableCell
 from density_regression.experiments.report.grouping import Group, groups_of
 from density_regression.experiments.report.head_to_head import LEGEND, MAIN_RIVAL, head_to_head_tables
 from density_regression.experiments.report.names import OURS, RANKED, SUITE_TITLES, in_order, metric
+from density_regression.experiments.report.over_datasets import EXPLANATION, OverDatasets, over_datasets
 
 __all__ = ["build_report"]
 
@@ -24,7 +25,11 @@ _RULES: Final = {
     "separate": "Sharpness is not bold, as it is no virtue alone.",
     "calibration-first": "Sharpness is bold only among the methods tied in calibration.",
 }
-_SUITE_NOTES: Final = {"cubic": "Data are drawn anew for each seed, so the test needs no correction."} | dict.fromkeys(
+_SUITE_NOTES: Final = {
+    "cubic": "Data are drawn anew for each seed, so the test needs no correction.",
+    "shift": "A split draws its training rows, and a tenth of their side as the test in distribution; the shifted rows "
+    "are the same for every split. Tests within a data set speak of its shift; those over data sets of others too.",
+} | dict.fromkeys(
     TIME_SERIES,
     "Only the seed of the fit differs from split to split: the test speaks of these rows alone, and needs no "
     "correction.",
@@ -63,7 +68,8 @@ def _introduction(records: Sequence[Record], options: ComparisonOptions) -> Sect
             "method's mean and standard deviation; “own law” is a method's own distribution, where it has another.",
             f"Bold: the best mean, and every method that is not significantly worse, by {_TESTS[options.test]} "
             f"(level {options.level:g}, Holm's correction over the comparisons of a column). Lower is better, but "
-            "for R², AUROC and Spearman; of coverage, nearer to its level. A method with one very bad split has so "
+            "for R², AUROC and Spearman; of coverage, nearer to its level, and of the "
+            "standard-deviation factor, nearer to 1. A method with one very bad split has so "
             "large a standard deviation that it may tie with the best: look at both. "
             f"{_RULES[options.rule]}",
             LEGEND,
@@ -105,14 +111,29 @@ def _chapter(
 
 def _group_section(group: Group, options: ComparisonOptions) -> Section:
     content = tables.main_tables(group, options)
-    ranked = [ranks for name in RANKED if (ranks := comparison.ranks_of(group, name, options)) is not None]
+    compared = over_datasets(group, options)
+    ranked = []
+    if compared is None:
+        found = [comparison.ranks_of(group, name, options) for name in RANKED]
+        ranked = [ranks for ranks in found if ranks is not None]
     if ranked:
         content.append(comparison.rank_table(ranked))
     if len(group.datasets) > 1 and (wins := comparison.win_table(group, options)) is not None:
         content.append(wins)
     content += head_to_head_tables(group)
-    pictures = tuple(figures.rank_picture(group, ranks) for ranks in ranked if len(ranks.methods) > 2)
-    return Section(_group_title(group), _genuine_note(group), tuple(content), pictures)
+    inner = [] if compared is None else [_over_datasets_section(group, compared)]
+    return Section(
+        _group_title(group), _genuine_note(group), tuple(content), _rank_pictures(group, ranked), tuple(inner)
+    )
+
+
+def _over_datasets_section(group: Group, compared: OverDatasets) -> Section:
+    pictures = _rank_pictures(group, compared.ranks)
+    return Section("Over data sets", (EXPLANATION,), tuple(compared.tables), pictures)
+
+
+def _rank_pictures(group: Group, ranked: list[Ranks]) -> tuple[Picture, ...]:
+    return tuple(figures.rank_picture(group, ranks) for ranks in ranked if len(ranks.methods) > 2)
 
 
 def _figure_sections(groups: list[Group]) -> list[Section]:
@@ -156,6 +177,8 @@ def _group_title(group: Group) -> str:
         return {"gap": "Gaps", "tail": "Tails"}.get(kind, kind) + (f",{rest}" if rest else "")
     if group.test_set == "test":
         return "Test rows"
+    if group.suite == "shift":
+        return group.test_set.capitalize()
     return f"{group.test_set} ({'shifted' if group.shifted else 'in distribution'})"
 
 
