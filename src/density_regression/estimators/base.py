@@ -33,8 +33,10 @@ from density_regression.nn.runtime import (
     threads,
     usual_torch,
 )
+from density_regression.tabular.groups import group_codes, split_groups
 from density_regression.tabular.table import (
     Floats,
+    Index,
     OwnUnits,
     Scaling,
     TrainingRows,
@@ -189,6 +191,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         sample_weight: ArrayLike | None = None,
         *,
         held_out: tuple[ArrayLike, ArrayLike] | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Fit to a table.
 
@@ -201,15 +204,20 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         sample_weight : array-like of shape (n,), optional
             Weights of the rows, not negative.
         held_out : (X, y), optional
-            Rows to hold out. Without them a share of `validation_fraction` is set aside, at random: give them where
-            rows next to each other are alike, or to compare methods on the same ones.
+            Rows to hold out. Without them a share of `validation_fraction` is set aside, at random: give them to choose
+            the rows yourself, or to compare methods on the same ones.
+        groups : array-like of shape (n,), optional
+            Label of the group of each row, such as a subject, a day or a place: numbers, strings or dates, no gaps.
+            Whole groups are then set aside, chosen at random, so that they have about `validation_fraction` of the
+            rows. Give them where rows of a group are alike and predictions are for new groups: single rows held out
+            would have near copies in training, and the standard deviations would be too small.
 
         Returns
         -------
         self
         """
         with unchanged_on_failure(self):
-            return self._fit(X, y, sample_weight, held_out=held_out)
+            return self._fit(X, y, sample_weight, held_out=held_out, groups=groups)
 
     def _fit(
         self,
@@ -218,10 +226,11 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         sample_weight: ArrayLike | None,
         *,
         held_out: tuple[ArrayLike, ArrayLike] | None = None,
+        groups: ArrayLike | None = None,
         pretrained: bool = False,
     ) -> Self:
         with taking_turns(), usual_torch():
-            prepared = self._prepare(X, y, sample_weight, held_out, pretrained=pretrained)
+            prepared = self._prepare(X, y, sample_weight, held_out, groups=groups, pretrained=pretrained)
             with threads(self.n_threads), own_draws() as restore_draws:
                 model = self._built(prepared)
                 if not may_draw(model):
@@ -241,6 +250,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         sample_weight: ArrayLike | None,
         held_out: tuple[ArrayLike, ArrayLike] | None,
         *,
+        groups: ArrayLike | None = None,
         pretrained: bool = False,
     ) -> Prepared:
         """Check rows, set some aside, and scale all by those that train."""
@@ -248,16 +258,24 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         x, target = self._validate(X, y, reset=True)
         refuse_non_numbers(sample_weight, "sample_weight")
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        x, target, weight = relative_weights(x, target, weight)
+        codes = None if groups is None else group_codes(groups, len(x))
+        if codes is not None and (held_out is not None or self.validation_fraction == 0):
+            reason = "held_out says which these are" if held_out is not None else "validation_fraction=0 leaves none"
+            raise ValueError(f"groups choose the rows to hold out, but {reason}: give one of the two.")
+        x, target, weight, codes = relative_weights(x, target, weight, codes)
         if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 2):
             got = f"{len(held_out)} parts" if isinstance(held_out, tuple | list) else type(held_out).__name__
             raise ValueError(f"held_out must be a pair (X, y), without weights; got {got}.")
         given = () if held_out is None else self._validate(*held_out, reset=False)
         if given and given[1].shape[1] != target.shape[1]:
             raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")
-        fingerprint = "" if self.checkpoint_dir is None else self._fingerprint(pretrained, x, target, weight, *given)
+        arrays = (x, target, weight, *given, *(() if codes is None else (codes,)))
+        fingerprint = "" if self.checkpoint_dir is None else self._fingerprint(pretrained, *arrays)
         seed = self._seed(fingerprint)
-        train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
+        if codes is None:
+            train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
+        else:
+            train, held = split_groups(codes, self.validation_fraction, seed)
         scalings = (
             OwnUnits.of(x.shape[1]) if pretrained else Scaling.fit(x, weight, train),
             # A network's errors about a constant target must stay small.
@@ -343,7 +361,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
             return int(fingerprint[:7], 16)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _fingerprint(self, pretrained: bool, *arrays: Floats) -> str:
+    def _fingerprint(self, pretrained: bool, *arrays: Floats | Index) -> str:
         from density_regression.estimators.fingerprint import data_checksum
 
         return data_checksum(type(self).__name__, self._json_params(), self.random_state, pretrained, *arrays)

@@ -121,6 +121,7 @@ class DensityRegressor(DeepRegressor):
         sample_weight: ArrayLike | None = None,
         *,
         held_out: tuple[ArrayLike, ArrayLike] | None = None,
+        groups: ArrayLike | None = None,
         **params: Any,
     ) -> Self:
         """Give a network somebody already has a predictive distribution: steps 2 and 3 only.
@@ -137,12 +138,15 @@ class DensityRegressor(DeepRegressor):
         held_out : (X, y), optional
             Rows that the network has never seen, for the density's levels and the scale of the variance. Without
             them part of X and y is set aside; if the network knows those rows, it will be too sure of itself.
+        groups : array-like of shape (n,), optional
+            Label of the group of each row; whole groups are then set aside, as in `fit`.
         **params
             Parameters of `DensityRegressor`.
         """
         if not isinstance(encoder, nn.Module):
             raise ValueError(f"encoder must be a trained torch module, got {type(encoder).__name__}.")
-        return cls(encoder=encoder, **params)._fit(X, y, sample_weight, held_out=held_out, pretrained=True)
+        regressor = cls(encoder=encoder, **params)
+        return regressor._fit(X, y, sample_weight, held_out=held_out, groups=groups, pretrained=True)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float32]:
         """Log-density of the features of each row, log p(z) in nats, (n,): how familiar an input is.

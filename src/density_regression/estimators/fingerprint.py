@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 from density_regression.io.store import checksum
 from density_regression.nn.parts import to_json
-from density_regression.tabular.table import Floats
+from density_regression.tabular.table import Floats, Index
 
 __all__ = ["data_checksum", "network_checksum"]
 
 
-def data_checksum(method: str, params: dict[str, Any], random_state: Any, pretrained: bool, *arrays: Floats) -> str:
+def data_checksum(
+    method: str, params: dict[str, Any], random_state: Any, pretrained: bool, *arrays: Floats | Index
+) -> str:
     """Checksum of all that a fit depends on but its network: method, parameters as JSON, random state and arrays."""
     ignored = {"checkpoint_dir", "device", "n_threads", "verbose", "encoder", "random_state"}
     params = {name: value for name, value in params.items() if name not in ignored}

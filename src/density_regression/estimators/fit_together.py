@@ -19,6 +19,7 @@ def fit_together(
     regressors: Sequence[DeepRegressor],
     tables: Sequence[tuple[ArrayLike, ArrayLike]],
     held_outs: Sequence[tuple[ArrayLike, ArrayLike] | None] | None = None,
+    groups: Sequence[ArrayLike | None] | None = None,
 ) -> None:
     """Fit several regressors, each to a table of its own, as one batched computation where that can be.
 
@@ -35,6 +36,9 @@ def fit_together(
         possible, but then one is fitted after another.
     held_outs : sequence of (X, y) or None, optional
         Rows to hold out, for each.
+    groups : sequence of array-like or None, optional
+        Labels of the rows' groups, for each, as in `fit`. Groups of unequal size may leave unequal numbers of rows to
+        train on; then, too, one is fitted after another.
 
     Examples
     --------
@@ -54,14 +58,16 @@ def fit_together(
         names = ", ".join(differing)
         raise ValueError(f"regressors must have the same settings but for random_state; they differ in {names}.")
     given = [None] * len(tables) if held_outs is None else held_outs
-    if not len(regressors) == len(tables) == len(given):
-        raise ValueError(f"{len(regressors)} regressors, {len(tables)} tables and {len(given)} held_outs do not match.")
+    labels = [None] * len(tables) if groups is None else groups
+    if not len(regressors) == len(tables) == len(given) == len(labels):
+        counts = f"{len(regressors)} regressors, {len(tables)} tables and {len(given)} held_outs"
+        raise ValueError(f"{counts}{'' if groups is None else f' and {len(labels)} groups'} do not match.")
     with ExitStack() as stack:
         for regressor in regressors:
             stack.enter_context(unchanged_on_failure(regressor))
-        if not _fit_as_one(regressors, tables, given):
-            for regressor, (X, y), held_out in zip(regressors, tables, given, strict=True):
-                regressor.fit(X, y, held_out=held_out)
+        if not _fit_as_one(regressors, tables, given, labels):
+            for regressor, (X, y), held_out, own in zip(regressors, tables, given, labels, strict=True):
+                regressor.fit(X, y, held_out=held_out, groups=own)
 
 
 def _differing(one: DeepRegressor, other: DeepRegressor) -> list[str]:
@@ -81,6 +87,7 @@ def _fit_as_one(
     regressors: Sequence[DeepRegressor],
     tables: Sequence[tuple[ArrayLike, ArrayLike]],
     held_outs: Sequence[tuple[ArrayLike, ArrayLike] | None],
+    groups: Sequence[ArrayLike | None],
 ) -> bool:
     # A generator gives other numbers when it is asked again, as it would be if this came to nothing.
     generators = any(isinstance(regressor.random_state, np.random.RandomState) for regressor in regressors)
@@ -89,8 +96,8 @@ def _fit_as_one(
     if len(regressors) < 2 or generators or watched or regressors[0].checkpoint_dir is not None:
         return False
     with taking_turns(), usual_torch():
-        together = list(zip(regressors, tables, held_outs, strict=True))
-        prepared = [regressor._prepare(X, y, None, held_out) for regressor, (X, y), held_out in together]
+        together = list(zip(regressors, tables, held_outs, groups, strict=True))
+        prepared = [one._prepare(X, y, None, held_out, groups=own) for one, (X, y), held_out, own in together]
         if len({(part.train.x.shape, part.train.y.shape, part.held_out.x.shape) for part in prepared}) > 1:
             return False
         with threads(regressors[0].n_threads), own_draws() as restore_draws:

@@ -18,6 +18,7 @@ __all__ = [
     "OwnUnits",
     "Scaling",
     "TrainingRows",
+    "held_count",
     "refuse_non_numbers",
     "relative_weights",
     "split_rows",
@@ -161,13 +162,19 @@ class TrainingRows(NamedTuple):
 def split_rows(n: int, fraction: float, seed: int) -> tuple[Index, Index]:
     """Training and held-out rows; of few rows at least ten are held out, but never more than a quarter."""
     order = np.random.RandomState(seed).permutation(n)
-    held = max(round(fraction * n), min(10, n // 4)) if fraction > 0 else 0
-    held = min(held, n - 2)
+    held = min(held_count(n, fraction), n - 2)
     return order[held:], order[:held]
 
 
-def relative_weights(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
-    """Rows of a positive weight, and their weights with mean 1."""
+def held_count(n: int, fraction: float) -> int:
+    """Number of rows to hold out of n."""
+    return max(round(fraction * n), min(10, n // 4)) if fraction > 0 else 0
+
+
+def relative_weights(
+    x: Floats, y: Floats, weight: Floats, groups: Index | None = None
+) -> tuple[Floats, Floats, Floats, Index | None]:
+    """Rows of a positive weight, their weights with mean 1, and their groups, if there are any."""
     # By the largest first: weights may be of any size, and those that float32 cannot tell from none count as none.
     weight = weight / max(weight.max(), np.finfo(np.float64).tiny)
     counted = weight > 1e-12
@@ -175,7 +182,8 @@ def relative_weights(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floa
         raise ValueError("At least 2 rows with a positive sample_weight, and not a negligible one, are needed.")
     if not counted.all():
         x, y, weight = x[counted], y[counted], weight[counted]
-    return x, y, weight / weight.mean()
+        groups = None if groups is None else groups[counted]
+    return x, y, weight / weight.mean(), groups
 
 
 def refuse_non_numbers(values: Any, name: str) -> None:
