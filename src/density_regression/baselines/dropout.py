@@ -12,7 +12,7 @@ from density_regression.baselines.mixture import MixtureRegressor
 from density_regression.baselines.stochastic_layers import DRAWS, StochasticNetwork, replace_modules
 from density_regression.estimators.settings import About, Settings
 from density_regression.io.sklearn_private import Interval
-from density_regression.nn.encoders import MLP
+from density_regression.nn.encoders import MLP, Embedded
 from density_regression.nn.heads import Moments
 
 __all__ = ["DropoutNetwork", "MCDropout", "MCDropoutRegressor"]
@@ -63,13 +63,19 @@ class DropoutNetwork(StochasticNetwork):
     ) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
-        encoder = _between_layers(encoder, dropout) if type(encoder) is MLP else replace_modules(encoder, _to_mc)
-        super().__init__(encoder, features, targets, n_samples=n_samples)
+        super().__init__(_with_dropout(encoder, dropout), features, targets, n_samples=n_samples)
         self.dropout = MCDropout(dropout)
 
     def row_moments(self, z: Tensor) -> Moments:
         """Moments (n, k) at features `z` (n, features), after dropout."""
         return super().row_moments(self.dropout(z))
+
+
+def _with_dropout(encoder: nn.Module, p: float) -> nn.Module:
+    """A copy of the encoder with its dropout: in an `MLP`, embedded or not, between the layers."""
+    if type(encoder) is Embedded:
+        return Embedded(copy.deepcopy(encoder.embedding), _with_dropout(encoder.encoder, p))
+    return _between_layers(encoder, p) if type(encoder) is MLP else replace_modules(encoder, _to_mc)
 
 
 def _between_layers(encoder: MLP, p: float) -> nn.Sequential:

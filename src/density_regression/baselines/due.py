@@ -13,6 +13,7 @@ from density_regression.baselines.spectral_normalisation import SpectralBaseline
 from density_regression.estimators.settings import About, Settings
 from density_regression.io.extras import import_extra
 from density_regression.io.sklearn_private import Interval, StrOptions
+from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.heads import Moments
 from density_regression.nn.model import Features
 from density_regression.training.batches import Batches
@@ -309,10 +310,10 @@ class DUERegressor(SpectralRegressor):
         self.n_inducing = n_inducing
         self.kernel = kernel
 
-    def _size(self, columns: int, targets: int) -> int:
+    def _size(self, columns: int, targets: int, embedding: PiecewiseEmbedding | None = None) -> int:
         # Only the encoder is built on the meta device: gpytorch reads values while it is built.
         with torch.device("meta"):
-            encoder = self._encoder(columns)
+            encoder = self._encoder(columns, embedding)
         weights = sum(parameter.numel() for parameter in encoder.parameters())
         return weights + self.n_inducing * (self.hidden[-1] + 2 * targets * self.n_inducing)
 

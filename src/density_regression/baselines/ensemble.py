@@ -12,7 +12,7 @@ from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll,
 from density_regression.baselines.mixture import MixtureBaseline, MixtureRegressor
 from density_regression.estimators.settings import About, Settings
 from density_regression.io.sklearn_private import Interval
-from density_regression.nn.encoders import feature_width
+from density_regression.nn.encoders import embedding_of, feature_width
 from density_regression.nn.heads import Moments
 from density_regression.nn.runtime import TrainingOptions
 from density_regression.tabular.table import TrainingRows
@@ -183,7 +183,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
         members = [self._network(encoder, feature_width(encoder, table.x[:2]), table.y.shape[1])]
         for i in range(1, self.n_members):
             torch.manual_seed((seed + i) % 2**63)
-            another = self._encoder(table.x.shape[1])
+            another = self._encoder(table.x.shape[1], embedding_of(encoder))
             # Before initialising: lazy layers have no weights until their first input.
             features = feature_width(another, table.x[:2])
             if isinstance(self.encoder, nn.Module):

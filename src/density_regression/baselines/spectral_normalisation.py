@@ -161,6 +161,7 @@ class SpectralBaseline(Baseline):
 class SpectralRegressor(BaselineRegressor):
     """A regressor around a `SpectralBaseline`; `encoder=None` is a `ResidualMLP`."""
 
+    plain_network = ResidualMLP
     model_: SpectralBaseline
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -171,9 +172,6 @@ class SpectralRegressor(BaselineRegressor):
     def __init__(self, *, spectral_bound: float = 0.95, **settings: Unpack[Settings]) -> None:
         super().__init__(**settings)
         self.spectral_bound = spectral_bound
-
-    def _encoder(self, inputs: int) -> nn.Module:
-        return ResidualMLP(inputs, tuple(self.hidden)) if self.encoder is None else super()._encoder(inputs)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float32]:
         """Minus the variance of the Gaussian process (n,), without the noise: the lower, the less familiar the input.

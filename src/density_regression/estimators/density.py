@@ -20,7 +20,7 @@ from density_regression.inference.fused import fused_form
 from density_regression.io.sklearn_private import Interval, StrOptions
 from density_regression.io.store import InvalidModelError
 from density_regression.nn.density import DENSITIES, Density
-from density_regression.nn.encoders import WithInputs, feature_width
+from density_regression.nn.encoders import PiecewiseEmbedding, WithInputs, embedding_of, feature_width
 from density_regression.nn.heads import HEADS, TEMPERINGS, Tempering
 from density_regression.nn.model import Decomposition, DensityRegression
 from density_regression.nn.runtime import TrainingOptions, kept_draws
@@ -198,8 +198,8 @@ class DensityRegressor(DeepRegressor):
             tempering=copy.deepcopy(self.tempering),
         )
 
-    def _encoder(self, inputs: int) -> nn.Module:
-        encoder = super()._encoder(inputs)
+    def _encoder(self, inputs: int, embedding: PiecewiseEmbedding | None = None) -> nn.Module:
+        encoder = super()._encoder(inputs, embedding)
         return WithInputs(encoder) if self._inputs_beside(inputs) else encoder
 
     def _inputs_beside(self, columns: int) -> bool | Literal["density"]:
@@ -261,7 +261,8 @@ class DensityRegressor(DeepRegressor):
             return []
         with kept_draws():
             torch.manual_seed(seed)
-            return [self._build(self._encoder(train.x.shape[1]), train) for _ in range(PROBES)]
+            embedding = embedding_of(model.encoder)
+            return [self._build(self._encoder(train.x.shape[1], embedding), train) for _ in range(PROBES)]
 
     def _probe_rate(self, columns: int) -> float | None:
         """Learning rate of the probes: they have few steps, whatever rate the network was given."""

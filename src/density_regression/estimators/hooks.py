@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
+from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.model import Predictor
 from density_regression.tabular.table import Floats, Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
@@ -30,6 +31,7 @@ class RegressorHooks(BaseEstimator, ABC):
     """
 
     encoder: Any
+    embedding: str | None
     n_threads: int | None
     random_state: Any
 
@@ -44,8 +46,8 @@ class RegressorHooks(BaseEstimator, ABC):
     own_encoder_: bool
 
     @abstractmethod
-    def _encoder(self, inputs: int) -> nn.Module:
-        """The untrained encoder for so many columns."""
+    def _encoder(self, inputs: int, embedding: PiecewiseEmbedding | None = None) -> nn.Module:
+        """The untrained encoder for so many columns; the plain network reads a copy of `embedding`, if there is one."""
 
     @abstractmethod
     def _build(self, encoder: nn.Module, rows: TrainingRows) -> Predictor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from density_regression.estimators.hooks import RegressorHooks
 from density_regression.io.store import InvalidModelError, write_model
+from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.parts import described_encoder, is_registered, rebuilt, to_json
 from density_regression.nn.runtime import kept_draws
 from density_regression.tabular.table import OwnUnits, Scaling, TrainingRows
@@ -70,10 +71,10 @@ class Serialisation(RegressorHooks):
         }
         write_model(folder, config, self.model_.state_dict())
 
-    def _size(self, columns: int, targets: int) -> int:
+    def _size(self, columns: int, targets: int, embedding: PiecewiseEmbedding | None = None) -> int:
         """Least number of weights of the module for so many columns and targets, counted without memory for them."""
         with torch.device("meta"), kept_draws():
-            module = self._encoder(columns)
+            module = self._encoder(columns, embedding)
             # Parts of other packages may look at their numbers while they are built, and here they have none.
             with suppress(NotImplementedError, RuntimeError):
                 module = self._build(module, TrainingRows.empty(columns, targets))
@@ -117,13 +118,18 @@ class Serialisation(RegressorHooks):
         if names:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         tensors = dict(tensors)
+        weights = sum(tensor.numel() for tensor in tensors.values())
+        embedding = _saved_embedding(tensors, columns) if encoder is None else None
+        if "embedding" not in config["params"]:
+            # Models of earlier versions do not say, and have none.
+            self.embedding = None if embedding is None else "piecewise"
         # Before anything is built: a few digits could otherwise ask for more memory than there is.
-        if encoder is None and self._size(columns, targets) > sum(tensor.numel() for tensor in tensors.values()):
+        if encoder is None and self._size(columns, targets, embedding) > weights:
             raise InvalidModelError("The saved weights are too few for the saved settings.")
         self._upgrade(tensors)
         shape = TrainingRows.empty(columns, targets)
         with kept_draws():
-            self.model_ = self._build(self._encoder(columns), shape)
+            self.model_ = self._build(self._encoder(columns, embedding), shape)
         try:
             self.model_.load_state_dict(tensors)
         except RuntimeError as error:
@@ -150,6 +156,12 @@ class Serialisation(RegressorHooks):
         if isinstance(value, dict):
             return rebuilt(value)
         return tuple(value) if isinstance(value, list) else value
+
+
+def _saved_embedding(tensors: dict[str, Tensor], columns: int) -> PiecewiseEmbedding | None:
+    """An embedding of the shape of the saved one, if there is one."""
+    bins = [len(tensor) for name, tensor in tensors.items() if name.endswith("embedding.low")]
+    return PiecewiseEmbedding(columns, bins[0]) if bins else None
 
 
 def _losses_to_json(losses: list[float]) -> list[float | None]:

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from density_regression.nn.density import GaussianDensity, MixtureDensity
 from density_regression.nn.density.base import FEATURE_LIMIT
-from density_regression.nn.encoders import MLP, WithInputs
+from density_regression.nn.encoders import MLP, Embedded, PiecewiseEmbedding, WithInputs
+from density_regression.nn.encoders.embedding import BIN_SIZE, SMOOTH_RANGE
 from density_regression.nn.heads import LOG_STD_LIMIT, MeanHead, Moments, RobustTempering
 from density_regression.nn.model import DensityRegression
 from density_regression.nn.runtime import FUSED_BLOCK
@@ -24,16 +25,23 @@ FLOAT32_LIMIT: Final = 1e37
 
 
 class Layers(NamedTuple):
-    """The linear layers of an `MLP`, each followed by a ReLU, and whether the inputs are appended to its features."""
+    """The linear layers of an `MLP`, each followed by a ReLU.
+
+    `with_inputs` says whether the inputs are appended to its features; `embedding` is that of the inputs, if any.
+    """
 
     linear: list[nn.Linear]
     with_inputs: bool
+    embedding: PiecewiseEmbedding | None = None
 
     @classmethod
     def of(cls, encoder: nn.Module) -> Self | None:
-        """The layers of an `MLP`, with or without inputs appended; None for any other encoder."""
+        """The layers of an `MLP`, with or without embedding and inputs appended; None for any other encoder."""
         with_inputs = type(encoder) is WithInputs
         inner = encoder.encoder if with_inputs else encoder
+        embedding = None
+        if type(inner) is Embedded and type(inner.embedding) is PiecewiseEmbedding:
+            embedding, inner = inner.embedding, inner.encoder
         hooked = any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules())
         if type(inner) is not MLP or hooked:
             return None
@@ -41,12 +49,18 @@ class Layers(NamedTuple):
         # An `MLP` is a list of layers, which users can change.
         if [type(part) for part in inner] != [nn.Linear, nn.ReLU] * len(linear):
             return None
-        return cls(linear, with_inputs)
+        return cls(linear, with_inputs, embedding)
+
+    @property
+    def columns(self) -> int:
+        """Number of inputs."""
+        return self.linear[0].in_features if self.embedding is None else self.embedding.columns
 
     def bounds(self, limit: float = INPUT_LIMIT) -> Floats:
         """Upper bound (D,) on the absolute value of each feature, for scaled inputs within +-`limit`."""
-        inputs = np.full(self.linear[0].in_features, limit)
-        bound = inputs
+        bound = inputs = np.full(self.columns, limit)
+        if self.embedding is not None:
+            bound = np.repeat([SMOOTH_RANGE, BIN_SIZE], [self.columns, len(self.embedding.column)])
         for layer in self.linear:
             bound = np.abs(as_float64(layer.weight)) @ bound + np.abs(as_float64(layer.bias))
         return np.concatenate([bound, inputs]) if self.with_inputs else bound
@@ -161,6 +175,7 @@ class FusedRegression:
         self._constants = c
         self._encoder = [(layer.weight.detach(), layer.bias.detach()) for layer in layers.linear]
         self._with_inputs = layers.with_inputs
+        self._embedding = layers.embedding
         # Zero columns after [t, 1] and at the end, up to whole blocks; zero rows where the features are padded.
         padding, first = model.features - d, _whole_blocks(q + 1)
         columns, width = np.r_[: q + 1, first : first + 3 * k], _whole_blocks(first + 3 * k)
@@ -212,7 +227,7 @@ class FusedRegression:
 
     def _products(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Features, whitened features, means, and s relative to both ends of its range."""
-        c, z = self._constants, x
+        c, z = self._constants, x if self._embedding is None else self._embedding(x)
         for weight, bias in self._encoder:
             z = F.linear(z, weight, bias).relu_()
         if self._with_inputs:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from density_regression.nn.density.base import bound_features
-from density_regression.nn.encoders import WithInputs, beside
+from density_regression.nn.encoders import PiecewiseEmbedding, WithInputs, beside, embed
 from density_regression.nn.heads import Head, gaussian_losses, weighted_mean
 from density_regression.nn.model import DensityRegression
 from density_regression.nn.runtime import kept_draws, may_draw
@@ -73,6 +73,25 @@ class _WithInputs(Stacked):
 
     def forward(self, x: Tensor) -> Tensor:
         return beside(self.encoder(x), x)
+
+
+class _Embedding(Stacked):
+    """M embeddings with equally many bins."""
+
+    column: Tensor
+    low: Tensor
+    slope: Tensor
+    mean: Tensor
+
+    def __init__(self, embeddings: Sequence[nn.Module]) -> None:
+        super().__init__()
+        for name, _ in embeddings[0].named_buffers():
+            values = torch.stack([embedding.get_buffer(name) for embedding in embeddings])
+            self.register_buffer(name, values)
+
+    def forward(self, x: Tensor) -> Tensor:
+        of_bin = x.gather(2, self.column[:, None].expand(-1, x.shape[1], -1))
+        return embed(x, of_bin, self.low[:, None], self.slope[:, None], self.mean[:, None])
 
 
 class _Mapped(Stacked):
@@ -317,7 +336,7 @@ def _stack_plain(modules: Sequence[nn.Module]) -> nn.Module | None:
     if type(first) is WithInputs:
         inner = _stack_plain([module.get_submodule("encoder") for module in modules])
         return None if inner is None else _WithInputs(inner)
-    return None
+    return _Embedding(modules) if type(first) is PiecewiseEmbedding else None
 
 
 def _parameter(stacked: Tensor, like: Tensor) -> nn.Parameter:

@@ -52,9 +52,13 @@ class Nodes:
     def layers(self, z: str, layers: Sequence[nn.Linear]) -> str:
         """Linear layers of an encoder, each followed by a ReLU."""
         for layer in layers:
-            weight, bias = self.const(layer.weight, name=ENCODER), self.const(layer.bias)
-            z = self.add("Relu", [self.add("Gemm", [z, weight, bias], transB=1)])
+            z = self.relu_layer(z, layer.weight, layer.bias)
         return z
+
+    def relu_layer(self, z: str, weight: Any, bias: Any) -> str:
+        """One such layer, of weight (outputs, inputs) and bias (outputs,)."""
+        parts = [z, self.const(weight, name=ENCODER), self.const(bias)]
+        return self.add("Relu", [self.add("Gemm", parts, transB=1)])
 
     def split(self, value: str, sizes: Sequence[int]) -> list[str]:
         """Split the columns into consecutive parts of these sizes."""

@@ -1,6 +1,18 @@
 """Encoders f: from inputs to the features z on which density and head work."""
 
+from density_regression.nn.encoders.embedding import Embedded, PiecewiseEmbedding, embed, embedding_of
 from density_regression.nn.encoders.tabular import MLP, ResidualMLP, WithInputs, beside, feature_width
 from density_regression.nn.encoders.unet import UNet
 
-__all__ = ["MLP", "ResidualMLP", "UNet", "WithInputs", "beside", "feature_width"]
+__all__ = [
+    "MLP",
+    "Embedded",
+    "PiecewiseEmbedding",
+    "ResidualMLP",
+    "UNet",
+    "WithInputs",
+    "beside",
+    "embed",
+    "embedding_of",
+    "feature_width",
+]

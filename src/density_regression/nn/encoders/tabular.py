@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from density_regression.nn.encoders.embedding import Embedded
 from density_regression.nn.runtime import FEATURE_BLOCK
 
 __all__ = ["MLP", "ResidualMLP", "WithInputs", "beside", "feature_width"]
@@ -136,7 +137,7 @@ def feature_width(encoder: nn.Module, x: Tensor) -> int:
 
 
 def _stated_width(encoder: nn.Module, x: Tensor) -> int | None:
-    """Number of features of an `MLP`, or of one in `WithInputs`, for `x` (n, c); None for other encoders.
+    """Number of features of a plain network, embedded or in `WithInputs` too, for `x` (n, c); None for other encoders.
 
     Read off the layers: evaluated on the meta device, where a saved model is sized before it is built, a linear layer
     makes torch import torch._dynamo and sympy, which takes longer than the rest of loading.
@@ -144,10 +145,14 @@ def _stated_width(encoder: nn.Module, x: Tensor) -> int | None:
     if type(encoder) is WithInputs:
         width = _stated_width(encoder.encoder, x)
         return None if width is None else width + x.shape[1] + _padding(width, x.shape[1])
+    columns = x.shape[-1]
+    if type(encoder) is Embedded:
+        columns, encoder = columns + len(encoder.embedding.column), encoder.encoder
     # The layers of an MLP may have been changed since it was built.
-    if type(encoder) is not MLP or not all(type(layer) in (nn.Linear, nn.ReLU) for layer in encoder):
+    known, kinds = type(encoder) in (MLP, ResidualMLP), (nn.Linear, nn.ReLU, _Block)
+    if not known or not all(type(part) in kinds for part in encoder.children()):
         return None
-    linear = [layer for layer in encoder if isinstance(layer, nn.Linear)]
-    takes = x.ndim == 2 and linear[0].in_features == x.shape[1] and linear[0].weight.dtype == x.dtype
+    linear = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
+    takes = x.ndim == 2 and linear[0].in_features == columns and linear[0].weight.dtype == x.dtype
     # Inputs that do not fit are left to the encoder to refuse.
     return linear[-1].out_features if takes else None
