@@ -25,7 +25,7 @@ from density_regression.datasets import Rows
 from density_regression.experiments.suites import SUITES
 from density_regression.nn.density import MixtureDensity
 from density_regression.nn.encoders import ResidualMLP
-from density_regression.nn.heads import RobustTempering
+from density_regression.nn.tempering import RobustTempering
 from density_regression.tabular.table import split_rows
 
 MOST_ROWS = 2500

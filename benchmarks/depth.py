@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from density_regression.baselines.ensemble import EnsembleNetwork
 from density_regression.baselines.gaussian import GaussianNetwork
 from density_regression.nn.encoders import UNet
-from density_regression.nn.model import Predictor
-from density_regression.training.algorithm import fit_density, refit_head
+from density_regression.nn.network import Predictor
+from density_regression.training.algorithm import fit_density
 from density_regression.training.batches import cache_features
+from density_regression.training.refit import refit_head
 from density_regression.vision.depth import DepthRegressor, placed
 from density_regression.vision.model import SceneRegression
 

@@ -18,8 +18,9 @@ from density_regression.baselines import DeepEnsembleRegressor
 from density_regression.datasets import make_cubic
 from density_regression.nn.runtime import TrainingOptions
 from density_regression.plots import predictive_band
-from density_regression.training.algorithm import fit_density, fit_density_regression, pretrain, refit_head
+from density_regression.training.algorithm import fit_density, fit_density_regression, pretrain
 from density_regression.training.batches import TensorBatches, cache_features
+from density_regression.training.refit import refit_head
 
 torch.manual_seed(0)
 

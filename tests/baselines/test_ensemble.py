@@ -183,7 +183,8 @@ def test_prediction_is_the_mixture_of_its_members(targets: int, friedman) -> Non
 
 def test_members_differ(cubic) -> None:
     for encoder in (None, nn.Sequential(nn.Linear(1, 8), nn.ReLU()), lambda inputs: MLP(inputs, (8,))):
-        reg = DeepEnsembleRegressor(encoder=encoder, hidden=(8,), epochs=1, n_members=3, random_state=0).fit(*cubic)
+        params = {"encoder": encoder, "hidden": (8,), "embedding": None, "epochs": 1, "n_members": 3}
+        reg = DeepEnsembleRegressor(random_state=0, **params).fit(*cubic)
         weights = [member.encoder[0].weight for member in reg.model_.members]
         assert not torch.allclose(weights[0], weights[1], atol=0.01)
         assert not torch.allclose(weights[1], weights[2], atol=0.01)

@@ -151,7 +151,7 @@ def test_own_dist_in_the_targets_units(two: EvidentialRegressor, friedman) -> No
 
 
 def test_parts_add_up_to_the_prediction(two: EvidentialRegressor, friedman) -> None:
-    aleatoric, epistemic = two.decompose(friedman.X)
+    aleatoric, epistemic = two.decompose(friedman.X)[:2]
     _, std = two.predict(friedman.X, return_std=True)
     np.testing.assert_allclose(np.hypot(aleatoric, epistemic), std, rtol=1e-5)
     with torch.no_grad():

@@ -215,7 +215,7 @@ def test_mean_distance():
 
 @pytest.mark.parametrize("kind", REGRESSORS)
 def test_the_fitted_network_is_plain(kind, cubic, tmp_path):
-    reg = kind(**{**QUICK, "epochs": 3}).fit(*cubic)
+    reg = kind(**{**QUICK, "epochs": 3, "embedding": None}).fit(*cubic)
     plain = ResidualMLP(1, reg.hidden)
     assert not any(parametrize.is_parametrized(module) for module in reg.model_.modules())
     assert set(reg.model_.encoder.state_dict()) == set(plain.state_dict())

@@ -26,7 +26,7 @@ CUBIC = ["bench", "cubic", "--methods", "Gaussian, Deterministic", "--splits", "
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DENSITY_REGRESSION_DATA", raising=False)
     settings = {"hidden": (6,), "epochs": 2, "batch_size": 128, "patience": None}
-    monkeypatch.setattr(runner, "paper_settings", lambda suite, dataset: settings)
+    monkeypatch.setattr(runner, "paper_settings", lambda suite, dataset, method: settings)
 
 
 def test_bench_then_report(tmp_path: Path) -> None:

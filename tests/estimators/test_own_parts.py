@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from density_regression import MLP, DensityRegressor, GaussianDensity, MeanHead, MixtureDensity, NaturalHead, load
-from density_regression.nn.heads import RobustTempering
+from density_regression.nn.tempering import RobustTempering
 from estimators.helpers import X20, Y20, Overflowing, Recording, assert_sound, moments, quick
 
 # -- own encoders, densities, temperings ------------------------------------------------------------------------

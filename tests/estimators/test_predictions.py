@@ -129,13 +129,14 @@ def test_familiarity_of_many_held_out_rows() -> None:
 
 def test_decomposition_adds_up(fitted, fitted_two, friedman) -> None:
     for reg, X in ((fitted, np.linspace(-40, 40, 101)[:, None]), (fitted_two, 3 * friedman.X)):
-        aleatoric, epistemic = reg.decompose(X)
+        parts = reg.decompose(X)
         std = moments(reg, X)[1]
-        assert aleatoric.shape == epistemic.shape == std.shape
-        np.testing.assert_allclose(np.hypot(aleatoric, epistemic), std, rtol=1e-5)
-        assert (aleatoric > 0).all()
-        assert (epistemic >= 0).all()
-    aleatoric, epistemic = fitted.decompose([[0.0], [1e4]])
+        assert all(part.shape == std.shape for part in parts)
+        np.testing.assert_allclose(np.hypot(parts.aleatoric, parts.epistemic), std, rtol=1e-5)
+        np.testing.assert_allclose(np.hypot(parts.disagreement, parts.distance), parts.epistemic, rtol=1e-5)
+        assert (parts.aleatoric > 0).all()
+        assert all((part >= 0).all() for part in parts)
+    aleatoric, epistemic = fitted.decompose([[0.0], [1e4]])[:2]
     assert epistemic[0] < aleatoric[0]
     assert epistemic[1] > 10 * aleatoric[1]
 
@@ -144,9 +145,9 @@ def test_without_density(cubic) -> None:
     reg = quick(epochs=20, density=None).fit(*cubic)
     assert reg.score(*cubic) > 0.95
     assert_sound(reg, cubic.X)
-    aleatoric, epistemic = reg.decompose(cubic.X)
-    np.testing.assert_array_equal(epistemic, 0.0)
-    np.testing.assert_allclose(aleatoric, moments(reg, cubic.X)[1], rtol=1e-6)
+    aleatoric, _, disagreement, distance = reg.decompose(cubic.X)
+    np.testing.assert_array_equal(distance, 0.0)
+    np.testing.assert_allclose(np.hypot(aleatoric, disagreement), moments(reg, cubic.X)[1], rtol=1e-6)
     for method in (reg.score_samples, reg.familiarity):
         with pytest.raises(ValueError, match="no fitted density"):
             method(cubic.X)

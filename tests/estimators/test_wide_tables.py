@@ -14,8 +14,8 @@ from density_regression.baselines import BayesianRegressor, GaussianRegressor
 from density_regression.inference.fused import FusedRegression
 from density_regression.nn.encoders import MLP
 from density_regression.nn.heads import Head, MeanHead, NaturalHead
-from density_regression.nn.model import Features
-from density_regression.training.algorithm import refit_head
+from density_regression.nn.network import Features
+from density_regression.training.refit import refit_head
 
 QUICK: dict[str, Any] = {"hidden": (8,), "epochs": 1, "verbose": False, "random_state": 0}
 
@@ -89,7 +89,8 @@ def test_columns_that_only_the_density_sees_make_a_row_strange() -> None:
 
 def test_a_head_with_more_features_than_rows_is_not_refitted() -> None:
     X, y = noise(20, 3)
-    model = DensityRegressor(hidden=(30,), epochs=1, verbose=False, random_state=0, with_inputs=False).fit(X, y).model_
+    params = {"hidden": (30,), "epochs": 1, "members": 0, "with_inputs": False}
+    model = DensityRegressor(verbose=False, random_state=0, **params).fit(X, y).model_
     before = model.head.linear.weight.clone()
     for rows, refitted in ((25, False), (100, True)):
         z = torch.randn(rows, 30, generator=torch.Generator().manual_seed(1))

@@ -33,4 +33,4 @@ def folder(tmp_path: Path) -> str:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: QUICK)
+    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset, method: QUICK)

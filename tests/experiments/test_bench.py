@@ -158,7 +158,7 @@ def test_part_of_a_group_is_run_in_the_company_it_had(folder: str, tmp_path: Pat
 def test_other_settings_are_run_again(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Bench("uci", "paper", ["Gaussian"], ["yacht"], 2, data_dir=folder)
     run(work, tmp_path / "r.jsonl")
-    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: QUICK | {"epochs": 3})
+    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset, method: QUICK | {"epochs": 3})
     assert [record["settings"]["epochs"] for record in run(work, tmp_path / "r.jsonl")] == [3, 3]
     assert [record["settings"]["epochs"] for record in read_records(tmp_path / "r.jsonl")] == [3, 3]
 
@@ -208,7 +208,7 @@ def test_progress_counts_what_need_not_be_run_again(
             return text.getvalue()
 
     assert shown().startswith("2 of 2 fits")
-    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: QUICK | {"epochs": 3})
+    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset, method: QUICK | {"epochs": 3})
     assert shown().startswith("0 of 2 fits")
 
 
@@ -229,7 +229,7 @@ def test_the_live_table_shows_names_as_they_are(tmp_path: Path) -> None:
 
 def test_each_fit_has_its_own_epochs(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = QUICK | {"epochs": 60, "patience": 1, "learning_rate": 0.03}
-    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset: settings)
+    monkeypatch.setattr(bench, "paper_settings", lambda suite, dataset, method: settings)
     together = run(Bench("uci", "paper", ["Gaussian"], ["yacht"], 3, data_dir=folder), tmp_path / "r.jsonl")
     cells = [FitKey.of(record) for record in together]
     alone = [run_fits([cell], settings, folder, {})[0] for cell in cells]
@@ -341,8 +341,11 @@ def test_every_method_may_try_equally_many_settings() -> None:
 
 
 def test_the_papers_settings() -> None:
-    assert paper_settings("uci", "boston") == {"hidden": (50,), "epochs": 40, "batch_size": 32, "patience": None}
-    assert paper_settings("uci-shift", "protein")["hidden"] == (100,)
-    cubic = paper_settings("cubic", "cubic")
+    network = {"hidden": (50,), "epochs": 40, "batch_size": 32, "patience": None, "embedding": None}
+    assert paper_settings("uci", "boston", "Gaussian") == network
+    ours = network | {"members": 0, "weight_decay": 0.1}
+    assert paper_settings("uci", "boston", "Density-Regression") == ours
+    assert paper_settings("uci-shift", "protein", "Gaussian")["hidden"] == (100,)
+    cubic = paper_settings("cubic", "cubic", "Gaussian")
     assert cubic["hidden"] == (100,) * 4
     assert cubic["epochs"] * -(-850 // cubic["batch_size"]) == pytest.approx(5000, rel=0.001)

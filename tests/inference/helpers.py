@@ -13,6 +13,8 @@ from density_regression.estimators.base import DeepRegressor
 from density_regression.tabular.table import Floats
 
 QUICK: dict[str, Any] = {"epochs": 2, "hidden": (16, 16), "verbose": False, "random_state": 0}
+ALONE: dict[str, Any] = QUICK | {"embedding": None, "members": 0, "weight_decay": 0.1}
+"""Of a network that reads the columns as they are, and learns from no other."""
 
 
 def run(path: Path, x: Floats) -> dict[str, Floats]:

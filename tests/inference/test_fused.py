@@ -21,6 +21,8 @@ from density_regression.nn.encoders import MLP, WithInputs
 from density_regression.tabular.table import INPUT_LIMIT, Floats
 
 QUICK: dict[str, Any] = {"epochs": 2, "hidden": (16, 16), "verbose": False, "random_state": 0}
+PLAIN = QUICK | {"embedding": None}
+"""Of a network that reads the columns as they are."""
 CPU = torch.device("cpu")
 
 
@@ -126,7 +128,7 @@ def test_only_of_a_density_regression(rows: tuple[Floats, Floats]) -> None:
 
 
 def test_what_may_overflow_has_no_fused_form(rows: tuple[Floats, Floats]) -> None:
-    model = DensityRegressor(**QUICK).fit(*rows).model_
+    model = DensityRegressor(**PLAIN).fit(*rows).model_
     assert FusedRegression.of(model) is not None
     with torch.no_grad():
         model.encoder.encoder[0].weight *= 1e35
@@ -134,7 +136,7 @@ def test_what_may_overflow_has_no_fused_form(rows: tuple[Floats, Floats]) -> Non
 
 
 def test_features_that_may_grow_large_are_clipped(rows: tuple[Floats, Floats]) -> None:
-    model = DensityRegressor(**QUICK).fit(*rows).model_
+    model = DensityRegressor(**PLAIN).fit(*rows).model_
     with torch.no_grad():
         model.encoder.encoder[2].weight *= 1e10
     form, layers = FusedRegression.of(model), Layers.of(model.encoder)

@@ -14,7 +14,7 @@ from density_regression.inference.onnx.quadratic_forms import CANCELLATION_LIMIT
 from density_regression.nn.density import MixtureDensity
 from density_regression.nn.model import DensityRegression
 from density_regression.tabular.table import Floats
-from inference.helpers import QUICK, assert_same
+from inference.helpers import ALONE, assert_same
 
 
 def bounds(model: DensityRegression) -> Floats:
@@ -31,7 +31,7 @@ def test_the_residual_itself_is_squared_where_digits_would_cancel(hidden: tuple[
     y = x[:, 0] + rng.normal(size=300)
     for variance, cancels in ((0.7, False), (0.9999, True)):
         density = MixtureDensity(3, max_dims=None, variance=variance)
-        model = DensityRegressor(**{**QUICK, "hidden": hidden}, density=density).fit(x, y)
+        model = DensityRegressor(**{**ALONE, "hidden": hidden}, density=density).fit(x, y)
         constants = Constants.of(model.model_, bounds(model.model_))
         assert constants is not None
         assert (QuadraticForms.of(constants).back is not None) == cancels
@@ -53,7 +53,7 @@ def test_tight_components_far_apart_keep_their_digits(
     x = 3 * (centers[rng.integers(0, 3, size=600)] + spread * rng.normal(size=(600, 3)))
     y = x[:, 0] + rng.normal(size=600)
     density = MixtureDensity(3, max_dims=None, variance=variance)
-    model = DensityRegressor(**{**QUICK, "hidden": hidden}, density=density).fit(x, y)
+    model = DensityRegressor(**{**ALONE, "hidden": hidden}, density=density).fit(x, y)
     constants = Constants.of(model.model_, bounds(model.model_))
     assert constants is not None
     forms = QuadraticForms.of(constants)
@@ -69,7 +69,7 @@ def test_tight_components_far_apart_keep_their_digits(
 def test_far_centers_of_wide_features_keep_their_digits(tmp_path: Path) -> None:
     """What is linear stays as it is, however large: as a difference of squares it would lose digits."""
     x = np.random.default_rng(1).normal(size=(1000, 1000))
-    model = DensityRegressor(**{**QUICK, "hidden": (100, 100)}, density=MixtureDensity(8)).fit(x, x[:, 0])
+    model = DensityRegressor(**{**ALONE, "hidden": (100, 100)}, density=MixtureDensity(8)).fit(x, x[:, 0])
     constants = Constants.of(model.model_, bounds(model.model_))
     assert constants is not None
     assert (

@@ -125,17 +125,20 @@ def replace(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Tensors]
     return lambda tensors: tensors.update({name: change(tensors[name]).contiguous()})
 
 
+NETWORK = "encoder.encoder.encoder"
+"""Layers of the plain network, behind its embedding and without the inputs beside it."""
+
 FORGED_TENSORS: dict[str, Callable[[Tensors], Any]] = {
-    "missing": lambda tensors: tensors.pop("encoder.encoder.0.weight"),
+    "missing": lambda tensors: tensors.pop(f"{NETWORK}.0.weight"),
     "missing head": lambda tensors: tensors.pop("head.offset"),
     "missing density": lambda tensors: tensors.pop("density.factor"),
     "missing levels": lambda tensors: tensors.pop("familiar_levels"),
     "added": lambda tensors: tensors.update({"__class__": torch.zeros(1)}),
-    "added inside": lambda tensors: tensors.update({"encoder.encoder.0.forward": torch.zeros(1)}),
-    "renamed": lambda tensors: tensors.update({"encoder.encoder.9.weight": tensors.pop("encoder.encoder.0.weight")}),
+    "added inside": lambda tensors: tensors.update({f"{NETWORK}.0.forward": torch.zeros(1)}),
+    "renamed": lambda tensors: tensors.update({f"{NETWORK}.9.weight": tensors.pop(f"{NETWORK}.0.weight")}),
     "none at all": lambda tensors: tensors.clear(),
-    "encoder shape": replace("encoder.encoder.0.weight", lambda t: t.T),
-    "encoder shape empty": replace("encoder.encoder.0.weight", lambda t: t[:0]),
+    "encoder shape": replace(f"{NETWORK}.0.weight", lambda t: t.T),
+    "encoder shape empty": replace(f"{NETWORK}.0.weight", lambda t: t[:0]),
     "head shape": replace("head.linear.weight", lambda t: t[:1]),
     "head bounds": replace("head.s_low", lambda t: t.repeat(2)),
     "center shape": replace("density.whitening.center", lambda t: t[:-1]),
@@ -149,7 +152,7 @@ FORGED_TENSORS: dict[str, Callable[[Tensors], Any]] = {
     "norm shape": replace("density.log_norm", lambda t: t.repeat(2)),
     "reference shape": replace("tempering.reference", lambda t: t.repeat(17)),
     "exponent shape": replace("tempering.exponent", lambda t: t.repeat(2, 2)),
-    "encoder not a number": replace("encoder.encoder.0.weight", lambda t: t * torch.nan),
+    "encoder not a number": replace(f"{NETWORK}.0.weight", lambda t: t * torch.nan),
     "density not a number": replace("density.factor", lambda t: t * torch.nan),
     "head not finite": replace("head.linear.bias", lambda t: t / 0),
     "levels shape": replace("familiar_levels", lambda t: t[None]),

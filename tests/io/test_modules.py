@@ -22,8 +22,9 @@ from density_regression import (
 )
 from density_regression.baselines import DropoutNetwork, GaussianNetwork, fit_baseline
 from density_regression.inference.onnx import ExportError
-from density_regression.nn.heads import Head, MeanHead, RobustTempering
+from density_regression.nn.heads import Head, MeanHead
 from density_regression.nn.model import FAMILIARITY_LEVELS
+from density_regression.nn.tempering import RobustTempering
 
 QUICK = TrainingOptions(epochs=2)
 

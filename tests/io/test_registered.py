@@ -34,7 +34,7 @@ from density_regression.cli import app
 from density_regression.estimators.settings import About
 from density_regression.experiments import bench as runner
 from density_regression.nn import parts
-from density_regression.nn.heads import Tempering
+from density_regression.nn.tempering import Tempering
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -276,7 +276,7 @@ def test_load_imports_what_the_caller_names(plugin: str) -> None:
 
 def test_bench_of_a_plugin(plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"hidden": (6,), "epochs": 1, "batch_size": 128, "patience": None}
-    monkeypatch.setattr(runner, "paper_settings", lambda suite, dataset: settings)
+    monkeypatch.setattr(runner, "paper_settings", lambda suite, dataset, method: settings)
     command = ["bench", "cubic", "--methods", "NarrowRegressor", "--splits", "2", "--jobs", "1"]
     assert CliRunner().invoke(app, command).exit_code == 2
     result = CliRunner().invoke(app, [*command, "--plugin", plugin])

@@ -26,7 +26,7 @@ from density_regression import (
 )
 from density_regression.baselines import DeepEnsembleRegressor, EvidentialRegressor, MCDropoutRegressor
 from density_regression.io.store import read_model, write_model
-from density_regression.nn.heads import RescaledTempering, RobustTempering
+from density_regression.nn.tempering import RescaledTempering, RobustTempering
 
 # -- round trips ------------------------------------------------------------------------------------------------------
 

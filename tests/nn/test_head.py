@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from density_regression.nn.heads import HEADS, Head, MeanHead, NaturalHead
-from density_regression.nn.model import Features
+from density_regression.nn.network import Features
 from density_regression.training.warm_start import start_head
 
 

@@ -18,7 +18,7 @@ from density_regression.baselines.gaussian import GaussianNetwork
 from density_regression.baselines.sngp import SNGPNetwork
 from density_regression.baselines.stochastic_layers import VALIDATION_SAMPLES
 from density_regression.nn.heads import Moments
-from density_regression.nn.model import position_weights
+from density_regression.nn.network import position_weights
 from density_regression.training.algorithm import _NegativeLogLikelihood
 from density_regression.training.batches import TensorBatches, cache_features
 

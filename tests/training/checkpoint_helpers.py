@@ -21,9 +21,8 @@ TABLE = (wave(80)[0].double().numpy() * 3 + 5, wave(80)[1].double().numpy()[:, 0
 
 
 def regressor(folder: Path | None, **settings: Any) -> DensityRegressor:
-    return DensityRegressor(
-        **{"hidden": (8,), "epochs": 3, "n_threads": 1, "random_state": 0, "checkpoint_dir": folder, **settings}
-    )
+    usual = {"hidden": (8,), "epochs": 3, "members": 0, "n_threads": 1, "random_state": 0}
+    return DensityRegressor(**usual | {"checkpoint_dir": folder} | settings)
 
 
 def steps_run(monkeypatch: pytest.MonkeyPatch, fit: Callable[[], Any], stop_in: str | None = None) -> list[str]:

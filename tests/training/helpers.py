@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from density_regression import MLP, DensityRegression, KernelDensity, MixtureDensity, RadialFlowDensity
 from density_regression.nn.density import Density
 from density_regression.nn.heads import Head
-from density_regression.nn.model import Features
+from density_regression.nn.network import Features
 from density_regression.training.batches import TensorBatches
 
 

@@ -15,7 +15,7 @@ from density_regression.training.algorithm import fit_density_regression
 from density_regression.training.batches import TensorBatches
 from density_regression.training.reach import PROBES, Hiding, hide_rows
 
-QUICK = {"hidden": (16,), "epochs": 30, "n_threads": 1, "verbose": False, "random_state": 0}
+QUICK = {"hidden": (16,), "epochs": 30, "members": 0, "n_threads": 1, "verbose": False, "random_state": 0}
 
 
 def table(n: int, seed: int = 0, columns: int = 1) -> TrainingRows:

@@ -23,7 +23,7 @@ from density_regression import (
 )
 from density_regression.baselines import GaussianRegressor
 from density_regression.nn.encoders import UNet
-from density_regression.nn.heads import RobustTempering
+from density_regression.nn.tempering import RobustTempering
 from density_regression.vision.encoder import Patches, WithScene
 from density_regression.vision.model import SceneRegression
 from training.checkpoint_helpers import TABLE, X, regressor, steps_run, y

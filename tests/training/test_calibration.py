@@ -8,7 +8,8 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from density_regression.nn.heads import HEADS
-from density_regression.training.algorithm import fit_density, refit_head
+from density_regression.training.algorithm import fit_density
+from density_regression.training.refit import refit_head
 from training.helpers import features, generator, head_nll, on_features, shifted
 
 

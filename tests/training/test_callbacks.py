@@ -23,6 +23,8 @@ from density_regression.registry import estimators
 from training.helpers import batches, network, wave
 
 SETTINGS = {"hidden": (8,), "epochs": 2, "n_threads": 1, "random_state": 0, "verbose": False}
+ALONE = SETTINGS | {"members": 0}
+"""Of a network that learns from no other."""
 X, y = make_friedman1(80, n_features=5, noise=1.0, random_state=0)
 
 Call = tuple[str, int, float, float | None]
@@ -60,8 +62,9 @@ def moments(reg: DeepRegressor) -> np.ndarray:
 @pytest.mark.parametrize("name", estimators())
 def test_all_regressors_tell_their_losses_and_fit_as_without(name: str) -> None:
     recorder = Recorder()
-    plain = estimators()[name](**SETTINGS).fit(X, y)
-    told = estimators()[name](**SETTINGS, callbacks=[recorder]).fit(X, y)
+    settings = ALONE if name == "DensityRegressor" else SETTINGS
+    plain = estimators()[name](**settings).fit(X, y)
+    told = estimators()[name](**settings, callbacks=[recorder]).fit(X, y)
     np.testing.assert_array_equal(moments(told), moments(plain))
     step = "pretrain" if name == "DensityRegressor" else "train"
     steps, epochs, train, held_out = zip(*recorder.of(step), strict=True)
@@ -73,9 +76,20 @@ def test_all_regressors_tell_their_losses_and_fit_as_without(name: str) -> None:
     assert told.report_.history == plain.report_.history
 
 
+def test_epochs_of_the_teacher_and_of_its_pupil_are_told() -> None:
+    recorder = Recorder()
+    settings = SETTINGS | {"epochs": 8, "members": 3}
+    told = DensityRegressor(**settings, callbacks=[recorder]).fit(X, y)
+    # A quarter of the epochs each.
+    assert [call[:2] for call in recorder.calls] == [("teach", 1), ("teach", 2), ("pretrain", 1), ("pretrain", 2)]
+    assert [call[2] for call in recorder.of("pretrain")] == pytest.approx(told.report_.train_history, rel=1e-6)
+    assert [call[3] for call in recorder.of("pretrain")] == pytest.approx(told.report_.history, rel=1e-6)
+    np.testing.assert_array_equal(moments(told), moments(DensityRegressor(**settings).fit(X, y)))
+
+
 def test_rounds_of_step_3_are_told() -> None:
     recorder = Recorder()
-    reg = DensityRegressor(**SETTINGS, callbacks=[recorder]).fit(X, y)
+    reg = DensityRegressor(**ALONE, callbacks=[recorder]).fit(X, y)
     rounds = recorder.of("refit_head")
     assert [call[1] for call in rounds] == list(range(1, len(rounds) + 1))
     assert recorder.calls == recorder.of("pretrain") + rounds
@@ -141,7 +155,7 @@ def test_members_that_cannot_be_trained_at_once_are_told_one_by_one() -> None:
 
 def test_members_that_stopped_early_stay_where_they_were() -> None:
     recorder = Recorder()
-    settings = SETTINGS | {"epochs": 30, "patience": 1, "learning_rate": 0.05}
+    settings = SETTINGS | {"epochs": 30, "patience": 1, "learning_rate": 0.05, "embedding": None}
     reg = DeepEnsembleRegressor(**settings, n_members=3, callbacks=[recorder]).fit(X, y)
     assert [call[3] for call in recorder.calls] == pytest.approx(reg.report_.history, rel=1e-6)
     assert [call[2] for call in recorder.calls] == pytest.approx(reg.report_.train_history, rel=1e-6)
@@ -162,7 +176,8 @@ def test_no_epochs_give_no_losses() -> None:
 @pytest.mark.parametrize("name", ["DensityRegressor", "GaussianRegressor", "DeepEnsembleRegressor"])
 def test_reports_of_fits_together_are_those_of_fits_alone(name: str) -> None:
     tables = [make_friedman1(80, n_features=5, noise=1.0, random_state=seed) for seed in range(3)]
-    settings = SETTINGS | {"epochs": 12, "patience": 1, "learning_rate": 0.03}
+    settings = ALONE if name == "DensityRegressor" else SETTINGS
+    settings = settings | {"epochs": 12, "patience": 1, "learning_rate": 0.03}
     together = [estimators()[name](**(settings | {"random_state": seed})) for seed in range(3)]
     alone = [clone(reg).fit(*table).report_ for reg, table in zip(together, tables, strict=True)]
     fit_together(together, tables)
@@ -248,7 +263,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_csv_of_a_fit_and_of_the_next(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "losses.csv"
-    reg = DensityRegressor(**SETTINGS, callbacks=[CSVLogger(path)]).fit(X, y)
+    reg = DensityRegressor(**ALONE, callbacks=[CSVLogger(path)]).fit(X, y)
     rows = rows_of(path)
     assert path.read_text().splitlines()[0] == "step,epoch,train_loss,held_out_loss"
     network = [row for row in rows if row["step"] == "pretrain"]
@@ -262,12 +277,12 @@ def test_csv_of_a_fit_and_of_the_next(tmp_path: Path) -> None:
 
 def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(DeepRegressor.__init__.__kwdefaults__, "epochs", 2)
+    monkeypatch.setitem(DeepRegressor.__init__.__kwdefaults__, "epochs", 8)
     page = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n([^`]*class Printer.*?)```", page, flags=re.DOTALL)
     names = {"X": X, "y": y, "DensityRegressor": DensityRegressor}
     exec(compile(block, "index.md", "exec"), names)
-    assert capsys.readouterr().out.startswith("pretrain 1: ")
+    assert capsys.readouterr().out.startswith("teach 1: ")
     assert names["ax"].get_legend_handles_labels()[1][:2] == ["training loss", "held-out loss"]
     assert [row["epoch"] for row in rows_of(tmp_path / "losses.csv")][:2] == ["1", "2"]
     plt.close(names["figure"])

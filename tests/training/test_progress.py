@@ -69,7 +69,7 @@ def on_pseudo_terminal(function: Callable[[], None]) -> str:
 
 
 def fit(**settings: Any) -> None:
-    DensityRegressor(hidden=(8,), epochs=3, random_state=0, **settings).fit(X, y)
+    DensityRegressor(hidden=(8,), epochs=3, members=0, random_state=0, **settings).fit(X, y)
 
 
 def draw(progress: StepProgress) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from density_regression.nn.heads import DEFAULT_REACH
 from density_regression.nn.model import DensityRegression
+from density_regression.nn.tempering import DEFAULT_REACH
 from density_regression.tabular.table import TrainingRows
 from density_regression.training import reach
 from density_regression.training.reach import DETAILS, PRIOR, PRIOR_STRENGTH, REACHES

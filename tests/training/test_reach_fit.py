@@ -12,7 +12,7 @@ from torch import nn
 
 from density_regression import DensityRegressor, fit_together, load
 from density_regression.datasets import make_cubic
-from density_regression.nn.heads import DEFAULT_REACH
+from density_regression.nn.tempering import DEFAULT_REACH
 from training.reach_helpers import QUICK, learnt
 
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from density_regression import DensityRegressor
 from density_regression.datasets import make_cubic
-from density_regression.nn.heads import DEFAULT_REACH, RobustTempering
 from density_regression.nn.runtime import TrainingOptions
+from density_regression.nn.tempering import DEFAULT_REACH, RobustTempering
 from density_regression.training import algorithm
 from density_regression.training.batches import TensorBatches
 from density_regression.training.reach import Hiding, can_learn_reach
@@ -120,7 +120,7 @@ def test_each_model_has_networks_and_rows_of_its_own(monkeypatch: pytest.MonkeyP
 
 def test_fresh_networks_depend_on_the_seed_alone_and_differ() -> None:
     rows = table(200)
-    regressor = DensityRegressor(hidden=(4,))
+    regressor = DensityRegressor(hidden=(4,), members=0)
     model = regressor._build(regressor._encoder(1), rows)
 
     def fresh(seed: int) -> list[torch.Tensor]:

@@ -10,10 +10,11 @@ from scipy.optimize import minimize
 from torch import nn
 
 from density_regression.nn.heads import HEADS, Head
-from density_regression.training import algorithm
 from density_regression.training import batches as batches_module
-from density_regression.training.algorithm import fit_density, refit_head
+from density_regression.training import refit
+from density_regression.training.algorithm import fit_density
 from density_regression.training.batches import cache_features
+from density_regression.training.refit import refit_head
 from density_regression.training.warm_start import start_head
 from training.helpers import assert_equal, batches, features, generator, head_nll, on_features, shifted, state
 
@@ -38,7 +39,7 @@ def test_step_three_keeps_the_best_round(
         seen.append(losses[len(seen)])
         return head, seen[-1]
 
-    monkeypatch.setattr(algorithm, "_finished", finished)
+    monkeypatch.setattr(refit, "_finished", finished)
     model, train = on_features("mean", density=None), features(30)
     refit_head(model, train, train)
     assert len(seen) == 1 + rounds
@@ -50,7 +51,7 @@ def test_a_round_is_judged_with_the_bounds_of_weighted_rows() -> None:
     train = train._replace(weight=(train.z[:, 0] > 0).double() + 0.1)
     head = on_features("mean").head
     nn.init.normal_(head.linear.weight, generator=generator())
-    done, loss = algorithm._finished(head, algorithm._Rows(train, None), algorithm._Rows(held_out, None))
+    done, loss = refit._finished(head, refit._Rows(train, None), refit._Rows(held_out, None))
     by_hand = copy.deepcopy(head)
     by_hand.bound_log_precision(train.z, train.weight)
     by_hand.calibrate(held_out.z, held_out.y, None, held_out.weight)

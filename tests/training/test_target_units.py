@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from density_regression import MLP, DensityRegression, TrainingOptions, fit_density_regression
 from density_regression import baselines as b
-from density_regression.nn.model import Predictor
+from density_regression.nn.network import Predictor
 from density_regression.training.batches import TensorBatches
 from density_regression.training.targets import learn_target_scale
 
@@ -57,7 +57,7 @@ def results(model: Any, x: Tensor) -> dict[str, Tensor]:
     law = model(x)
     found = {"mean": law.mean, "log std": law.stddev.log()}
     if hasattr(model, "decompose"):
-        aleatoric, epistemic = model.decompose(x)
+        aleatoric, epistemic, *_ = model.decompose(x)
         found |= {"log std of noise": aleatoric.log(), "log std of both": 0.5 * (aleatoric**2 + epistemic**2).log()}
     if hasattr(model, "member_moments"):
         means, log_stds = model.member_moments(x)

@@ -17,15 +17,11 @@ from density_regression import (
     fit_together,
 )
 from density_regression.nn.density import Density
-from density_regression.nn.heads import RobustTempering
+from density_regression.nn.tempering import RobustTempering
 from density_regression.training import algorithm
-from density_regression.training.algorithm import (
-    fit_density,
-    fit_density_regressions_together,
-    pretrain,
-    refit_head,
-)
+from density_regression.training.algorithm import fit_density, fit_density_regressions_together, pretrain
 from density_regression.training.batches import cache_features
+from density_regression.training.refit import refit_head
 from training.helpers import (
     SMALL_DENSITIES,
     assert_equal,

@@ -18,7 +18,8 @@ from density_regression import CSVLogger, DensityRegressor, InvalidModelError
 from density_regression import load as load_estimator
 from density_regression.datasets import DepthFolder, make_scenes
 from density_regression.io.store import read_model, write_model
-from density_regression.nn.model import DensityRegression, Features
+from density_regression.nn.model import DensityRegression
+from density_regression.nn.network import Features
 from density_regression.tabular.table import split_rows
 from density_regression.training import algorithm
 from density_regression.training.algorithm import fit_density

@@ -7,10 +7,12 @@ from torch.nn import functional as F
 
 from density_regression.nn.density import MixtureDensity, SceneDensity
 from density_regression.nn.encoders import UNet
-from density_regression.nn.heads import MeanHead, RobustTempering
-from density_regression.nn.model import Features
-from density_regression.training.algorithm import fit_density, refit_head
+from density_regression.nn.heads import MeanHead
+from density_regression.nn.network import Features
+from density_regression.nn.tempering import RobustTempering
+from density_regression.training.algorithm import fit_density
 from density_regression.training.batches import cache_features
+from density_regression.training.refit import refit_head
 from density_regression.training.warm_start import start_head
 from density_regression.vision.encoder import Patches, WithScene
 from density_regression.vision.model import SceneRegression

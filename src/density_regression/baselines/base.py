@@ -16,7 +16,7 @@ from density_regression.estimators.hooks import Run
 from density_regression.estimators.prediction import PREDICTED_ROWS
 from density_regression.nn.encoders import feature_width
 from density_regression.nn.heads import weighted_mean
-from density_regression.nn.model import Network, Predictor
+from density_regression.nn.network import Network, Predictor
 from density_regression.nn.runtime import TrainingOptions, find_device, full_precision, may_draw
 from density_regression.tabular.table import TrainingRows
 from density_regression.training.batches import Batches, TensorBatches

@@ -14,7 +14,7 @@ from density_regression.baselines.stochastic_layers import DRAWS, Draws, Stochas
 from density_regression.estimators.settings import About, Settings
 from density_regression.io.sklearn_private import Interval, StrOptions
 from density_regression.nn.heads import Moments
-from density_regression.nn.model import position_weights
+from density_regression.nn.network import position_weights
 from density_regression.training.batches import Batches, on_device
 
 __all__ = ["BayesianLinear", "BayesianNetwork", "BayesianRegressor", "Prior", "gaussian_kl", "mixture_kl"]

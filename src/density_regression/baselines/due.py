@@ -15,7 +15,7 @@ from density_regression.io.extras import import_extra
 from density_regression.io.sklearn_private import Interval, StrOptions
 from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.heads import Moments
-from density_regression.nn.model import Features
+from density_regression.nn.network import Features
 from density_regression.training.batches import Batches
 
 __all__ = ["DUENetwork", "DUERegressor", "Posterior", "SparseGP"]

@@ -12,7 +12,7 @@ from density_regression.estimators.settings import About, Settings
 from density_regression.io.sklearn_private import Interval
 from density_regression.nn.density.folded import narrow
 from density_regression.nn.heads import Moments, gaussian_losses
-from density_regression.nn.model import LinearGaussian
+from density_regression.nn.network import LinearGaussian
 
 __all__ = ["GaussianNetwork", "GaussianRegressor", "gaussian_nll", "moments_layer", "split_moments"]
 

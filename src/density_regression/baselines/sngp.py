@@ -14,7 +14,7 @@ from density_regression.estimators.settings import About, Settings
 from density_regression.io.sklearn_private import Interval
 from density_regression.nn.density.base import FittedModule
 from density_regression.nn.heads import Moments
-from density_regression.nn.model import Features
+from density_regression.nn.network import Features
 from density_regression.training.batches import Batches, on_device
 
 __all__ = ["RandomFeatureGP", "SNGPNetwork", "SNGPRegressor"]

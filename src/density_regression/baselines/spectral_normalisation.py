@@ -16,7 +16,7 @@ from density_regression.baselines.base import Baseline, BaselineRegressor
 from density_regression.estimators.settings import Settings
 from density_regression.io.sklearn_private import Interval
 from density_regression.nn.encoders import ResidualMLP
-from density_regression.nn.model import Features, position_weights
+from density_regression.nn.network import Features, position_weights
 from density_regression.training.batches import Batches, on_device
 
 __all__ = [

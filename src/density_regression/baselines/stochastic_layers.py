@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from density_regression.baselines.gaussian import GaussianNetwork, gaussian_nll
 from density_regression.baselines.mixture import MixtureBaseline, mixture_moments
 from density_regression.nn.heads import Moments, weighted_mean
-from density_regression.nn.model import position_weights
+from density_regression.nn.network import position_weights
 
 __all__ = ["DRAWS", "Draws", "StochasticNetwork", "replace_modules"]
 

@@ -77,25 +77,21 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
     hidden : sequence of int
         Widths of the plain network's layers.
     embedding : "piecewise" or None
-        What the plain network reads. None: the standardised columns. "piecewise": the columns smoothly clipped to
-        three standard deviations, and beside them piecewise-linear functions of each column with more than two values
-        (Gorishniy et al., 2022), with steps at eight quantiles of the training rows. It suits columns with heavy tails
-        and targets that jump or bend. An encoder of one's own is taken as it is.
+        What the plain network reads. "piecewise": the columns smoothly clipped to three standard deviations, with
+        piecewise-linear functions of each beside them, see `PiecewiseEmbedding`. None: the standardised columns alone.
     epochs : int
         Most passes over the data for the network.
     batch_size : int or "auto"
         Rows in a mini-batch; "auto" takes a 32nd of the rows, but at least 16 and at most 1,024.
     learning_rate : float or "auto"
         Of AdamW; falls to zero along a cosine. "auto" takes the method's usual rate, `usual_rate`, for an encoder of
-        one's own and for tables of up to 50 columns. For wider ones it is lower in proportion: AdamW moves every
-        weight by about the rate, so the first layer's outputs move by the rate times the number of columns.
+        one's own and for tables of up to 50 columns; for wider ones it is lower in proportion to the columns.
     weight_decay : float
         Of AdamW.
     patience : int or None
         Stop after this many epochs without a better held-out loss; None never stops early.
     validation_fraction : float
-        Share of the rows held out for early stopping and whatever else training rows cannot tell. With 0, training
-        rows serve, and the predictions will be too sure of themselves.
+        Share of the rows held out for early stopping and the scale of the variance. 0: training rows serve instead.
     device : str
         "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
     precision : {"32-true", "16-mixed", "bf16-mixed"}
@@ -105,8 +101,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
     n_threads : int or None
         Threads torch may use; None leaves that as it is.
     checkpoint_dir : path or None
-        Keep the state after each step of training there (three of Density-Regression, one of its rivals); the same
-        fit, interrupted and run again, goes on from the last one.
+        Keep the state after each step of training there; the same fit, interrupted, goes on from the last one.
     callbacks : list of Callback or None
         Told the losses after each epoch, as `density_regression.Callback` describes; `CSVLogger` writes them to a file.
         They are not saved with the model.
@@ -146,7 +141,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         *,
         encoder: nn.Module | Callable[[int], nn.Module] | None = None,
         hidden: tuple[int, ...] = (100, 100),
-        embedding: Literal["piecewise"] | None = None,
+        embedding: Literal["piecewise"] | None = "piecewise",
         epochs: int = 400,
         batch_size: int | Literal["auto"] = "auto",
         learning_rate: float | Literal["auto"] = "auto",

@@ -3,8 +3,8 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Real
-from typing import Any, ClassVar, Literal, Self, Unpack
+from numbers import Integral, Real
+from typing import Any, ClassVar, Final, Literal, Self, Unpack
 
 import numpy as np
 import torch
@@ -19,11 +19,12 @@ from density_regression.estimators.settings import About, Settings
 from density_regression.inference.fused import fused_form
 from density_regression.io.sklearn_private import Interval, StrOptions
 from density_regression.io.store import InvalidModelError
-from density_regression.nn.density import DENSITIES, Density
+from density_regression.nn.density import DENSITIES, Density, MixtureDensity
 from density_regression.nn.encoders import PiecewiseEmbedding, WithInputs, embedding_of, feature_width
-from density_regression.nn.heads import HEADS, TEMPERINGS, Tempering
+from density_regression.nn.heads import HEADS
 from density_regression.nn.model import Decomposition, DensityRegression
 from density_regression.nn.runtime import TrainingOptions, kept_draws
+from density_regression.nn.tempering import TEMPERINGS, Tempering
 from density_regression.tabular.table import Floats, TrainingRows
 from density_regression.training.algorithm import fit_density_regression, fit_density_regressions_together
 from density_regression.training.batches import TensorBatches
@@ -32,12 +33,20 @@ from density_regression.training.reach import PROBES, can_learn_reach
 
 __all__ = ["DensityRegressor"]
 
+USUAL_MEMBERS: Final = 8
+"""Networks that the default learns from."""
+
+BACKGROUND: Final = 0.02
+MOST_COMPONENTS: Final = 4
+"""Weight of the background of the mixture, and most components beside it, where networks disagree."""
+
 
 class DensityRegressor(DeepRegressor):
     """Deep regression with a predictive distribution that widens away from the training data, in one forward pass.
 
     An encoder f, a density p(z) on its features, and a Gaussian head whose precision is multiplied by that density,
-    trained in three steps: network, density, head again.
+    trained in three steps: network, density, head again. By default the network learns from several, which are trained
+    first and then discarded, and the density multiplies their disagreement.
 
     Parameters
     ----------
@@ -50,6 +59,11 @@ class DensityRegressor(DeepRegressor):
         How the density enters: "robust" lets the variance grow like a power of the distance, as fast as rows say that
         are hidden from a few small networks; "exact" takes the paper's formula to the letter; "rescaled" as the
         authors' code does.
+    members : int or "auto"
+        Number of networks from which the plain network learns: their mean, their noise and their disagreement, on the
+        training rows and on made-up ones around them. They share most of their weights, and each of the two trainings
+        takes a quarter of `epochs`. 0 trains the network alone by its likelihood, as in the paper. "auto" is 8, but 0
+        for an encoder of one's own and for any tempering but "robust".
     average : float
         Epochs over which a running mean of the network's weights reaches; it makes the mean nearly as accurate as an
         ensemble's. 0 for none.
@@ -58,6 +72,8 @@ class DensityRegressor(DeepRegressor):
         network did not need: True for density and head, which then has a linear part; "density" for the density
         alone; False for neither. "auto" is True for up to 50 columns and "density" for more, where a linear part
         would fit noise. An encoder of one's own is taken as it is.
+    weight_decay : float
+        Of AdamW.
     **settings
         What all regressors share (encoder, epochs, random_state and so on): see `DeepRegressor`. Held-out rows also
         serve for the density's levels and for the scale of the variance.
@@ -91,24 +107,28 @@ class DensityRegressor(DeepRegressor):
         "head": [StrOptions(set(HEADS))],
         "density": [StrOptions(set(DENSITIES)), Density, None],
         "tempering": [StrOptions(set(TEMPERINGS)), Tempering],
+        "members": [Interval(Integral, 0, 1000, closed="both"), StrOptions({"auto"})],
         "average": [Interval(Real, 0, None, closed="left")],
         "with_inputs": ["boolean", StrOptions({"density", "auto"})],
     }
 
-    def __init__(
+    def __init__(  # type: ignore[misc]
         self,
         *,
         head: str = "mean",
         density: str | Density | None = "mixture",
         tempering: str | Tempering = "robust",
+        members: int | Literal["auto"] = "auto",
         average: float = 5.0,
         with_inputs: bool | Literal["density", "auto"] = "auto",
+        weight_decay: float = 0.03,
         **settings: Unpack[Settings],
     ) -> None:
-        super().__init__(**settings)
+        super().__init__(weight_decay=weight_decay, **settings)
         self.head = head
         self.density = density
         self.tempering = tempering
+        self.members = members
         self.average = average
         self.with_inputs = with_inputs
 
@@ -172,31 +192,54 @@ class DensityRegressor(DeepRegressor):
         return np.empty(0, np.float32) if levels is None else levels.cpu().numpy()
 
     def decompose(self, X: ArrayLike) -> Decomposition[Floats]:
-        """Aleatoric and epistemic standard deviations, each (n,) or (n, k), in the target's units.
+        """Standard deviations of the parts of the predictive variance, each (n,) or (n, k), in the target's units.
 
-        The aleatoric part is the noise that the head expects of a typical input; the epistemic part is what a lower
-        density adds. It measures the distance to the training data, not how many rows there were.
+        `aleatoric` is the noise of the target. `epistemic` has two parts: `disagreement` is by how much the networks
+        differ that this one learnt from, and shrinks as rows are added (it is 0 without `members`); `distance` is what
+        a lower density adds, far from the training data, and does not.
         """
         check_is_fitted(self)
-        aleatoric, epistemic = self._apply(X, self.model_.decompose)
-        epistemic = np.where(epistemic > 0, self._in_units(epistemic).reshape(epistemic.shape), 0.0)
-        return Decomposition(self._in_units(aleatoric), epistemic.reshape(len(epistemic), *self.target_shape_))
+        parts = self._apply(X, self._decompose)
+        # A part may be none at all, but no part of the total is.
+        units = (np.where(part > 0, self._unscaled(torch.from_numpy(part)).numpy(), 0.0) for part in parts)
+        return Decomposition(*(part.reshape(len(part), *self.target_shape_) for part in units))
+
+    def _decompose(self, x: Tensor) -> tuple[Tensor, ...]:
+        noise, epistemic, disagreement, distance = self.model_.decompose(x)
+        assert disagreement is not None
+        assert distance is not None
+        return noise, epistemic, disagreement, distance
 
     def _build(self, encoder: nn.Module, rows: TrainingRows) -> DensityRegression:
+        taught = self._members() > 0
         features, targets = feature_width(encoder, rows.x[:2]), rows.y.shape[1]
         read = features
         if isinstance(encoder, WithInputs) and self._inputs_beside(rows.x.shape[1]) == "density":
             read = feature_width(encoder.encoder, rows.x[:2])
-        head = HEADS[self.head](read, targets)
+        head = HEADS[self.head](read, targets, disagreement=taught)
+        density = copy.deepcopy(self.density)
+        if taught and density == "mixture":
+            density = MixtureDensity(max_components=MOST_COMPONENTS, background=BACKGROUND)
         head.noise_apart = self.encoder is None and rows.x.shape[1] > MODERATE_COLUMNS
         return DensityRegression(
             encoder,
             features=features,
             targets=targets,
             head=head,
-            density=copy.deepcopy(self.density),
+            density=density,
             tempering=copy.deepcopy(self.tempering),
         )
+
+    def _members(self) -> int:
+        """Number of networks to learn from."""
+        if self.members == "auto":
+            return USUAL_MEMBERS if self.encoder is None and self.tempering == "robust" else 0
+        if self.members and self.encoder is not None:
+            raise ValueError(
+                f"members={self.members} networks share the weights of the plain network, which an encoder of your own "
+                'does not have: set members to 0 or "auto".'
+            )
+        return self.members
 
     def _encoder(self, inputs: int, embedding: PiecewiseEmbedding | None = None) -> nn.Module:
         encoder = super()._encoder(inputs, embedding)
@@ -225,6 +268,7 @@ class DensityRegressor(DeepRegressor):
             # Nobody knows which rows an encoder that was trained elsewhere has seen.
             probes=() if run.pretrained else self._probes(model, train, held_out, run.seed),
             probe_learning_rate=self._probe_rate(train.x.shape[1]),
+            members=self._members(),
             callbacks=self.callbacks or (),
             scale_targets=False,
             verbose=self.verbose,
@@ -238,6 +282,9 @@ class DensityRegressor(DeepRegressor):
         runs: Sequence[Run],
         draws: Sequence[Tensor],
     ) -> list[TrainingReport] | None:
+        if self._members():
+            # The members of a teacher are one computation already.
+            return None
         size, columns = self._batch_size(len(trains[0].x)), trains[0].x.shape[1]
         shuffles = [torch.Generator().manual_seed(run.seed) for run in runs]
         given = zip(models, trains, held_outs, runs, strict=True)
@@ -277,6 +324,10 @@ class DensityRegressor(DeepRegressor):
     def _log_density(self, x: Tensor) -> Tensor:
         fused = fused_form(self.model_, x.device, self.x_scaling_.limit)
         return self.model_.log_density(x) if fused is None else fused.log_density(x)
+
+    def _upgrade_settings(self, params: dict[str, Any]) -> None:
+        if "members" not in params:
+            self.members = 0
 
     def _upgrade(self, tensors: dict[str, Tensor]) -> None:
         # Earlier versions kept the levels outside the module, and none as an empty tensor.

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from density_regression.nn.encoders import PiecewiseEmbedding
-from density_regression.nn.model import Predictor
+from density_regression.nn.network import Predictor
 from density_regression.tabular.table import Floats, Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
@@ -81,3 +81,6 @@ class RegressorHooks(BaseEstimator, ABC):
 
     def _upgrade(self, tensors: dict[str, Tensor]) -> None:
         """Name a saved module's tensors, in place, as this version does; refuse what no version wrote."""
+
+    def _upgrade_settings(self, params: dict[str, Any]) -> None:
+        """Choose settings that a saved model does not name, because it is of an earlier version."""

@@ -123,6 +123,7 @@ class Serialisation(RegressorHooks):
         if "embedding" not in config["params"]:
             # Models of earlier versions do not say, and have none.
             self.embedding = None if embedding is None else "piecewise"
+        self._upgrade_settings(config["params"])
         # Before anything is built: a few digits could otherwise ask for more memory than there is.
         if encoder is None and self._size(columns, targets, embedding) > weights:
             raise InvalidModelError("The saved weights are too few for the saved settings.")

@@ -137,7 +137,7 @@ class Bench:
 
     def _settings(self, key: FitKey, done: dict[FitKey, Record]) -> Hyperparameters:
         if self.protocol == "paper":
-            return paper_settings(key.suite, key.dataset)
+            return paper_settings(key.suite, key.dataset, key.method)
         if self.protocol == "default":
             return {}
         space = search_space(key.method, key.dataset, self.budget)

@@ -13,9 +13,10 @@ from density_regression.nn.density import GaussianDensity, MixtureDensity
 from density_regression.nn.density.base import FEATURE_LIMIT
 from density_regression.nn.encoders import MLP, Embedded, PiecewiseEmbedding, WithInputs
 from density_regression.nn.encoders.embedding import BIN_SIZE, SMOOTH_RANGE
-from density_regression.nn.heads import LOG_STD_LIMIT, MeanHead, Moments, RobustTempering
+from density_regression.nn.heads import LOG_STD_LIMIT, MeanHead, Moments
 from density_regression.nn.model import DensityRegression
 from density_regression.nn.runtime import FUSED_BLOCK
+from density_regression.nn.tempering import RobustTempering
 from density_regression.tabular.table import INPUT_LIMIT, Floats
 
 __all__ = ["FLOAT32_LIMIT", "Constants", "FusedRegression", "Layers", "as_float64", "fused_form"]
@@ -70,16 +71,20 @@ class Constants(NamedTuple):
     """A fitted default model from its D features z on, in float64: q whitened features t, K components, k targets.
 
     Whitening, mean and log-precision s are affine in z, as t = (z - c) P = z P - c P, so `z @ weight + bias` has the
-    columns t, 1, mean, beta (s - s_low) and beta (s - s_high). The 1 lets a product with [t, 1] add a shift. Inserting
+    columns t, 1, mean, a = beta (s - s_low) and a - width. The 1 lets a product with [t, 1] add a shift. Inserting
     the definitions of `Whitening`, `RobustTempering` and `Head` leaves
 
         log p = logsumexp_k(log_norm_k - |t factor_k - shift_k|^2 / 2) - residual_factor^2 / 2 |z - [t, 1] back|^2
-        log std = constant + detail (softplus(beta (s - s_high)) - softplus(beta (s - s_low)))
-                  + exponent / 2 log(max(1, level - slope log p))
+        growth = exponent log(max(1, level - slope log p))
+        log std = constant + detail (softplus(a - width) - softplus(a)) + growth / 2
+
+    With disagreement a has k further columns, b in all, for the log-ratio r to the noise, and the last term is
+
+        softplus(ratio_low + softplus(a) - softplus(a - width) + growth) / 2
     """
 
-    weight: Floats  # (D, q + 1 + 3 k)
-    bias: Floats  # (q + 1 + 3 k,)
+    weight: Floats  # (D, q + 1 + k + 2 b)
+    bias: Floats  # (q + 1 + k + 2 b,)
     back: Floats  # (q + 1, D), reconstruction of z from [t, 1]
     residual_factor: float  # 1 / standard deviation of the residual z - [t, 1] back; 0 without residual
     factor: Floats  # (q, K q)
@@ -88,9 +93,10 @@ class Constants(NamedTuple):
     slope: float
     level: float
     exponent: float
-    width: Floats  # (k,), beta (s_high - s_low)
+    width: Floats  # (b,), beta (s_high - s_low), and the range of log r
     detail: Floats  # (k,)
     constant: Floats  # (k,)
+    ratio_low: Floats  # (b - k,)
     clip_features: bool  # whether z, t and log std can leave the range to which the model clips them
     clip_whitened: bool
     clip_std: bool
@@ -117,11 +123,16 @@ class Constants(NamedTuple):
         center, low, high = as_float64(whitening.center)[:d], as_float64(head.s_low), as_float64(head.s_high)
         projection = as_float64(whitening.projection)[:d, :q]
         # The head may read the first features only.
-        linear = np.zeros((d, 2 * k))
+        linear = np.zeros((d, head.linear.out_features))
         linear[: head.features] = as_float64(head.linear.weight).T[:d]
-        location, s = np.split(linear, [k], axis=1)
-        location_bias, s_bias = np.split(as_float64(head.linear.bias), [k])
+        location, s, ratio = np.split(linear, [k, 2 * k], axis=1)
+        location_bias, s_bias, ratio_bias = np.split(as_float64(head.linear.bias), [k, 2 * k])
         beta = 8.0 / np.clip(high - low, 1e-3, 8.0)
+        ratio_low, ratio_range = np.empty(0), np.empty(0)
+        if head.disagreement:
+            ratio_low, ratio_range = as_float64(head.ratio_low), as_float64(head.ratio_range)
+        width = np.concatenate([beta * (high - low), ratio_range])
+        bounded, bounded_bias = np.hstack([s * beta, ratio]), np.concatenate([beta * (s_bias - low), ratio_bias])
         factor, shift, log_norm = (as_float64(part) for part in quadratics)
         exponent, spread, log_det = float(tempering.exponent), float(tempering.spread), float(whitening.log_det)
         slope = 2.0 / (float(tempering.learnt_reach) * spread)
@@ -140,11 +151,10 @@ class Constants(NamedTuple):
             return None
         log_density = distance + np.abs(log_norm).max() + abs(log_det)
         growth = 0.5 * exponent * math.log(abs(level) + slope * log_density)
+        growth += 0.5 * (ratio_low + ratio_range).clip(min=0.0).max(initial=0.0)
         return cls(
-            weight=np.hstack([projection, np.zeros((d, 1)), location, s * beta, s * beta]),
-            bias=np.concatenate(
-                [-center @ projection, [1.0], location_bias, beta * (s_bias - low), beta * (s_bias - high)]
-            ),
+            weight=np.hstack([projection, np.zeros((d, 1)), location, bounded, bounded]),
+            bias=np.concatenate([-center @ projection, [1.0], location_bias, bounded_bias, bounded_bias - width]),
             back=back,
             residual_factor=residual_factor,
             factor=factor,
@@ -153,9 +163,10 @@ class Constants(NamedTuple):
             slope=slope,
             level=level,
             exponent=exponent,
-            width=beta * (high - low),
+            width=width,
             detail=0.5 * detail / beta,
             constant=constant + np.broadcast_to(log_scale, constant.shape),
+            ratio_low=ratio_low,
             clip_features=bool(bounds.max() > FEATURE_LIMIT),
             clip_whitened=bool(whitened.max() > FEATURE_LIMIT),
             clip_std=bool((np.abs(constant) + 0.5 * detail * (high - low) + growth + 1 > LOG_STD_LIMIT).any()),
@@ -167,6 +178,7 @@ class FusedRegression:
 
     def __init__(self, model: DensityRegression, layers: Layers, constants: Constants) -> None:
         c, k, q, d = constants, len(constants.detail), len(constants.factor), len(constants.weight)
+        outputs = k + 2 * len(c.width)
         like = layers.linear[0].weight
         self.device = like.device
         self._sources = [*model.parameters(), *model.buffers()]
@@ -178,8 +190,8 @@ class FusedRegression:
         self._embedding = layers.embedding
         # Zero columns after [t, 1] and at the end, up to whole blocks; zero rows where the features are padded.
         padding, first = model.features - d, _whole_blocks(q + 1)
-        columns, width = np.r_[: q + 1, first : first + 3 * k], _whole_blocks(first + 3 * k)
-        self._columns = ((0, first), (first, k), (first + k, 2 * k))
+        columns, width = np.r_[: q + 1, first : first + outputs], _whole_blocks(first + outputs)
+        self._columns = ((0, first), (first, k), (first + k, 2 * len(c.width)))
         weight, bias = np.zeros((d + padding, width)), np.zeros(width)
         weight[:d, columns], bias[columns] = c.weight, c.bias
 
@@ -192,7 +204,8 @@ class FusedRegression:
         self._sums, self._log_norm = tensor(-0.5 * c.membership.T), tensor(c.log_norm[:, None])
         self._ones = tensor(np.ones((1, len(c.log_norm))))
         self._constant, self._detail = tensor(c.constant), tensor(c.detail)
-        self._saturated = tensor(np.concatenate([c.width + 20.0, np.full(k, 20.0)]))
+        self._saturated = tensor(np.concatenate([c.width + 20.0, np.full(len(c.width), 20.0)]))
+        self._ratio_low = tensor(c.ratio_low)
 
     @classmethod
     @torch.no_grad()
@@ -210,12 +223,17 @@ class FusedRegression:
     def __call__(self, x: Tensor) -> Moments:
         """Moments at scaled inputs (n, c)."""
         c = self._constants
-        z, t, mean, s = self._products(x)
-        growth = torch.rsub(self._log_density(z, t), c.level, alpha=c.slope).clamp_min_(1.0).log_()
+        z, t, mean, bounded = self._products(x)
+        growth = torch.rsub(self._log_density(z, t), c.level, alpha=c.slope).clamp_min_(1.0).log_().unsqueeze(1)
         # The difference of the two is constant beyond `_saturated`, where each alone would lose digits.
-        above_low, above_high = F.softplus(s.minimum(self._saturated)).chunk(2, 1)
-        log_std = torch.addcmul(self._constant, above_high - above_low, self._detail)
-        log_std = log_std.add_(growth.unsqueeze(1), alpha=0.5 * c.exponent)
+        above_low, above_high = F.softplus(bounded.minimum(self._saturated)).chunk(2, 1)
+        below = above_high.sub_(above_low)
+        if len(c.ratio_low):
+            below, ratio = below.chunk(2, 1)
+            ratio = torch.sub(self._ratio_low, ratio).add_(growth, alpha=c.exponent)
+            log_std = torch.addcmul(self._constant, below, self._detail).add_(F.softplus(ratio), alpha=0.5)
+        else:
+            log_std = torch.addcmul(self._constant, below, self._detail).add_(growth, alpha=0.5 * c.exponent)
         if c.clip_std:
             log_std = log_std.clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT)
         return Moments(mean, log_std)
@@ -226,7 +244,7 @@ class FusedRegression:
         return self._log_density(z, t)
 
     def _products(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Features, whitened features, means, and s relative to both ends of its range."""
+        """Features, whitened features, means, and a and a - width of `Constants`."""
         c, z = self._constants, x if self._embedding is None else self._embedding(x)
         for weight, bias in self._encoder:
             z = F.linear(z, weight, bias).relu_()
@@ -235,10 +253,10 @@ class FusedRegression:
         if c.clip_features:
             z = z.clamp(-FEATURE_LIMIT, FEATURE_LIMIT)
         y = torch.addmm(self._bias, z, self._weight)
-        t, mean, s = (y.narrow(1, start, length) for start, length in self._columns)
+        t, mean, bounded = (y.narrow(1, start, length) for start, length in self._columns)
         if c.clip_whitened:
             t = t.clamp(-FEATURE_LIMIT, FEATURE_LIMIT)
-        return z, t, mean, s
+        return z, t, mean, bounded
 
     def _log_density(self, z: Tensor, t: Tensor) -> Tensor:
         # Rows along the last axis, where elementwise operations are fastest. Sums over components are matrix products,

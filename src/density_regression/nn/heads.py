@@ -1,26 +1,22 @@
-"""From features and their density to a Gaussian: temperings of the density, and heads (Theorem 3.1, Corollary 3.2)."""
+"""From features and their tempered log-density to a Gaussian: heads (Theorem 3.1, Corollary 3.2)."""
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from density_regression.nn.density.base import FittedModule, smooth_clamp, weighted_quantiles
+from density_regression.nn.density.base import smooth_clamp, weighted_quantiles
 
 __all__ = [
-    "DEFAULT_REACH",
+    "ADDED_RATIO",
     "HEADS",
-    "TEMPERINGS",
-    "ExactTempering",
     "Head",
     "MeanHead",
     "Moments",
     "NaturalHead",
-    "RescaledTempering",
-    "RobustTempering",
-    "Tempering",
     "gaussian_losses",
     "squared_error_scale",
     "weighted_mean",
@@ -29,11 +25,15 @@ __all__ = [
 LOG_STD_LIMIT: Final = 80.0
 """Largest |log std|: e^80 is finite in float32, e^89 is not."""
 
-DEFAULT_REACH: Final = 3.0
-"""Reach of a model that has not learnt its own."""
-
 S_LIMIT: Final = 20.0
 """Bound on the log-precision s while it is trained."""
+
+ADDED_RATIO: Final = 0.1
+"""Share of the noise in r beside the disagreement: far away the variance grows even where no two networks differ."""
+
+RATIO_LIMIT: Final = 20.0
+WIDEST_RANGE: Final = 30.0
+"""How far outside its bounds the output for log r is constant; and the largest distance of these bounds."""
 
 INITIAL_STATE: Final = {
     **{"s_low": -S_LIMIT, "s_high": S_LIMIT, "s_min": -S_LIMIT, "s_max": S_LIMIT},
@@ -103,145 +103,6 @@ def squared_error_scale(moments: Moments, y: Tensor, weight: Tensor, log_scale: 
     return torch.logaddexp(log_total, prior) - torch.log1p(weight.sum())
 
 
-class Tempering(FittedModule, ABC):
-    """Monotone map from log p(z) to log p~(z), the log-density that multiplies the precision.
-
-    The buffer `reference` is the median log-density of held-out rows.
-    """
-
-    reference: Tensor
-
-    reads_training_rows: ClassVar[bool] = False
-    """Whether `fit` uses the log-densities of training rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("reference", torch.tensor(0.0))
-
-    @torch.no_grad()
-    def fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None = None) -> Self:
-        """Learn from log-densities of training rows (n,) and of held-out rows (m,)."""
-        (reference,) = weighted_quantiles(held_out, [0.5], held_out_weight)
-        self._store(reference=reference)
-        self._fit(train, held_out, held_out_weight)
-        return self
-
-    @property
-    def reference_level(self) -> Tensor:
-        """log p~ at the reference."""
-        level: Tensor = self(self.reference)
-        return level
-
-    def _fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None) -> None:
-        """Learn what is left beside the reference."""
-
-    @abstractmethod
-    def forward(self, log_prob: Tensor) -> Tensor:
-        """log p~ of the same shape as `log_prob`."""
-
-
-class ExactTempering(Tempering):
-    """No tempering: log p~ = log p, as in the paper (Eq. 8, `eq:exp`)."""
-
-    def forward(self, log_prob: Tensor) -> Tensor:
-        """Return `log_prob`."""
-        return log_prob
-
-
-class RescaledTempering(Tempering):
-    """Min-max scaling of training log-densities to [low, high], as in the authors' code.
-
-    Parameters
-    ----------
-    low, high : float
-        The range; the authors set it by hand for each experiment, [0, 0.4] for the cubic toy.
-    """
-
-    lowest: Tensor
-    slope: Tensor
-
-    reads_training_rows = True
-
-    def __init__(self, low: float = 0.0, high: float = 0.4) -> None:
-        super().__init__()
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(f"Need finite low < high, got low={low}, high={high}.")
-        self.low = low
-        self.high = high
-        self.register_buffer("lowest", torch.tensor(0.0))
-        self.register_buffer("slope", torch.tensor(1.0))
-
-    def _fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None) -> None:
-        spread = (train.amax() - train.amin()).clamp_min(1e-3)
-        self._store(lowest=train.amin(), slope=(self.high - self.low) / spread)
-
-    def forward(self, log_prob: Tensor) -> Tensor:
-        """Linear in `log_prob`."""
-        return self.low + self.slope * (log_prob - self.lowest)
-
-
-class RobustTempering(Tempering):
-    r"""Polynomial instead of exponential growth of the variance, and none inside the training data.
-
-    With the excess e = max(0, reference - start * spread - log p) / (reach * spread),
-
-    .. math:: \log \tilde p = -g \log(1 + 2 e).
-
-    The spread is the distance from the median of held-out log-densities to their 16 % quantile, so that "far" means
-    the same in any number of dimensions. The reach is the length scale on which the variance grows, in spreads. For a
-    Gaussian density the variance grows as the squared Mahalanobis distance to the power g; g = 1 is Bayesian linear
-    regression.
-
-    Parameters
-    ----------
-    exponent : float
-        The g above, positive.
-    reach : float or "auto"
-        In spreads, positive. "auto" is 3 until a fit learns it from rows hidden from a few networks.
-    start : float
-        How far below the median the variance begins to grow, in spreads.
-    """
-
-    exponent: Tensor
-    spread: Tensor
-    learnt_reach: Tensor
-
-    LOW: Final = 0.16
-    LEAST_SPREAD: Final = 0.5
-    ROUNDINGS: Final = 16.0
-    """Lower quantile; least spread in nats (0.76 for one Gaussian dimension), and in roundings of the reference."""
-
-    def __init__(self, exponent: float = 2.0, reach: float | Literal["auto"] = "auto", start: float = 0.0) -> None:
-        super().__init__()
-        if not (math.isfinite(exponent) and exponent > 0):
-            raise ValueError(f"exponent must be positive and finite, got {exponent}.")
-        if reach != "auto" and not (math.isfinite(reach) and reach > 0):
-            raise ValueError(f'reach must be "auto" or positive and finite, got {reach}.')
-        if not (math.isfinite(start) and start >= 0):
-            raise ValueError(f"start must be at least 0 and finite, got {start}.")
-        self.reach = reach
-        self.start = start
-        self.register_buffer("exponent", torch.tensor(float(exponent)))
-        self.register_buffer("spread", torch.tensor(1.0))
-        self.register_buffer("learnt_reach", torch.tensor(DEFAULT_REACH if reach == "auto" else float(reach)))
-
-    def _fit(self, train: Tensor, held_out: Tensor, held_out_weight: Tensor | None) -> None:
-        (low,) = weighted_quantiles(held_out, [self.LOW], held_out_weight)
-        # Differences of huge log-densities, of held-out rows unlike the others, are rounding.
-        rounding = self.ROUNDINGS * torch.finfo(torch.float32).eps * self.reference.abs()
-        self._store(spread=(self.reference - low).clamp_min(self.LEAST_SPREAD).maximum(rounding))
-
-    def set_reach(self, reach: float) -> None:
-        """Set the reach that was learnt."""
-        self._store(learnt_reach=torch.tensor(reach))
-
-    def forward(self, log_prob: Tensor) -> Tensor:
-        """At most 0, and 0 wherever `log_prob` is at or above the reference."""
-        begin = self.reference - self.start * self.spread if self.start else self.reference
-        excess = (begin - log_prob).clamp_min(0.0) / (self.learnt_reach * self.spread)
-        return -self.exponent * torch.log1p(2.0 * excess)
-
-
 class Head(nn.Module, ABC):
     r"""A Gaussian whose precision is the density times a learnt factor.
 
@@ -253,10 +114,17 @@ class Head(nn.Module, ABC):
     s promises any precision far away. It is shrunk towards its typical level a by lambda (`shrink_log_precision`); b
     is an offset fitted on held-out rows (`calibrate`). All three act on the variance alone.
 
+    With `disagreement` a third linear output gives r, the variance among several networks of equal right relative to
+    their noise, plus a tenth (`ADDED_RATIO`). The density then multiplies that part alone:
+
+    .. math:: \log \sigma^2 = -(\log 2 + a + \lambda (\bar s - a) + b) + \log(1 + r / \tilde p(z)).
+
     Parameters
     ----------
     features, targets : int
         Width D of z, and number k of targets. Of wider features the first D are read; the others are for the density.
+    disagreement : bool
+        Whether there is that third output.
 
     Attributes
     ----------
@@ -272,42 +140,74 @@ class Head(nn.Module, ABC):
     level: Tensor
     detail: Tensor
     offset: Tensor
+    ratio_low: Tensor
+    ratio_range: Tensor
 
     QUANTILES: Final = (0.02, 0.98)
     """Quantiles of s on the training features to which s is clamped."""
 
-    def __init__(self, features: int, targets: int = 1) -> None:
+    def __init__(self, features: int, targets: int = 1, *, disagreement: bool = False) -> None:
         super().__init__()
         self.features = features
         self.targets = targets
+        self.disagreement = disagreement
         self.noise_apart = False
-        self.linear = nn.Linear(features, 2 * targets)
+        self.linear = nn.Linear(features, (3 if disagreement else 2) * targets)
         with torch.no_grad():
             # Unit variance for every row, that of the standardised target.
             self.linear.weight[targets:].zero_()
-            self.linear.bias[targets:].fill_(-math.log(2))
+            self.linear.bias[targets:].zero_()
+            self.linear.bias[targets : 2 * targets].fill_(-math.log(2))
         for name in INITIAL_STATE:
+            self.register_buffer(name, torch.zeros(targets))
+        for name in ("ratio_low", "ratio_range") if disagreement else ():
             self.register_buffer(name, torch.zeros(targets))
         self.reset()
 
     def forward(self, z: Tensor, log_density: Tensor | None = None) -> Moments:
         """Moments at features `z` (n, D), with tempered log-density (n,) if there is one."""
-        return self.combine(*self._linear(z), log_density)
+        return self.combine(*self._linear(z), log_density=log_density)
 
-    def combine(self, location: Tensor, s: Tensor, log_density: Tensor | None = None) -> Moments:
-        """Moments from the linear map's location and log-precision, each (n, k)."""
+    def combine(
+        self, location: Tensor, s: Tensor, ratio: Tensor | None = None, *, log_density: Tensor | None = None
+    ) -> Moments:
+        """Moments from the linear map's outputs, each (n, k)."""
         log_precision = self._shrunk(s) + (self.offset + math.log(2))
-        if log_density is not None:
-            log_precision = log_precision + log_density[:, None]
-        log_std = (-0.5 * log_precision).clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT)
-        return Moments(self._mean(location, s), log_std)
+        density = torch.zeros(()).to(s) if log_density is None else log_density[:, None]
+        if ratio is None:
+            log_var = -(log_precision + density)
+        else:
+            log_var = F.softplus(self.log_ratio(ratio) - density) - log_precision
+        return Moments(self._mean(location, s), (0.5 * log_var).clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT))
+
+    def noise(self, z: Tensor) -> Tensor:
+        """Log standard deviation (n, k) of the noise alone, for a head with disagreement."""
+        log_precision = self._shrunk(self._linear(z)[1]) + (self.offset + math.log(2))
+        return (0.5 * (math.log1p(ADDED_RATIO) - log_precision)).clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT)
 
     def unbounded(self, z: Tensor) -> Moments:
         """Moments at features `z` (n, D) as step 1 trains them: s neither bounded, shrunk nor calibrated."""
-        location, s = self._linear(z)
+        mean, log_noise, log_ratio = self.taught(z)
+        return Moments(mean, 0.5 * (log_noise if log_ratio is None else log_noise + F.softplus(log_ratio)))
+
+    def taught(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Mean, log variance of the noise and log r (n, k) at features `z` (n, D), s as in `unbounded`."""
+        location, s, *ratio = self._linear(z)
         if self.noise_apart:
             s = self._linear(z.detach())[1]
-        return Moments(self._mean(location, s), -0.5 * (s.clamp(-S_LIMIT, S_LIMIT) + math.log(2)))
+        log_noise = -(s.clamp(-S_LIMIT, S_LIMIT) + math.log(2))
+        return self._mean(location, s), log_noise, self.log_ratio(ratio[0]) if ratio else None
+
+    def bound_ratio(self, low: Tensor, high: Tensor) -> None:
+        """Keep log r between `low` and `high` (k,)."""
+        self.ratio_low.copy_(low)
+        self.ratio_range.copy_((high - low).clamp(0.0, WIDEST_RANGE))
+
+    def log_ratio(self, ratio: Tensor) -> Tensor:
+        """Log r within its bounds, from the linear map's third output (n, k): the bounds' corners are softplus."""
+        # Constant this far outside, but the difference of two huge numbers would be rounding.
+        ratio = ratio.clamp_min(-RATIO_LIMIT).minimum(self.ratio_range + RATIO_LIMIT)
+        return self.ratio_low + (F.softplus(ratio) - F.softplus(ratio - self.ratio_range))
 
     def reset(self) -> None:
         """Undo `bound_log_precision`, `shrink_log_precision` and `calibrate`."""
@@ -337,17 +237,18 @@ class Head(nn.Module, ABC):
     def calibrate(self, z: Tensor, y: Tensor, log_density: Tensor | None, weight: Tensor) -> Moments:
         """Move the offset to its most likely value on held-out rows; returns their moments with it."""
         parts = self._linear(z)
-        self.offset.sub_(squared_error_scale(self.combine(*parts, log_density), y, weight)[0])
-        return self.combine(*parts, log_density)
+        self.offset.sub_(squared_error_scale(self.combine(*parts, log_density=log_density), y, weight)[0])
+        return self.combine(*parts, log_density=log_density)
 
     def _shrunk(self, s: Tensor) -> Tensor:
         return torch.lerp(self.level, smooth_clamp(s, self.s_low, self.s_high), self.detail)
 
-    def _linear(self, z: Tensor) -> tuple[Tensor, Tensor]:
+    def _linear(self, z: Tensor) -> tuple[Tensor, ...]:
+        """Location, log-precision s and, with disagreement, the output for log r, each (n, k)."""
         z = z if z.shape[-1] == self.features else z[..., : self.features]
         # Under autocast the product is in half precision; the exponentials that follow need more.
-        location, s = self.linear(z).to(self.linear.weight.dtype).chunk(2, dim=-1)
-        return location, s
+        outputs: Tensor = self.linear(z).to(self.linear.weight.dtype)
+        return outputs.chunk(3 if self.disagreement else 2, dim=-1)
 
     @abstractmethod
     def _mean(self, location: Tensor, s: Tensor) -> Tensor:
@@ -386,10 +287,3 @@ class MeanHead(Head):
 
 HEADS: dict[str, type[Head]] = {"natural": NaturalHead, "mean": MeanHead}
 """Heads by the name that `head=` takes."""
-
-TEMPERINGS: dict[str, type[Tempering]] = {
-    "robust": RobustTempering,
-    "exact": ExactTempering,
-    "rescaled": RescaledTempering,
-}
-"""Temperings by the name that `tempering=` takes."""

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from density_regression.io.store import InvalidModelError
 from density_regression.nn import density as densities
-from density_regression.nn import heads
+from density_regression.nn import tempering
 from density_regression.nn.density.base import Density, FittedModule
-from density_regression.nn.heads import Tempering
 from density_regression.nn.runtime import kept_draws
+from density_regression.nn.tempering import Tempering
 
 __all__ = [
     "PARTS",
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 PARTS: Final[Mapping[str, type[FittedModule]]] = {
     part.__name__: part
-    for part in (*vars(densities).values(), *densities.DENSITIES.values(), *vars(heads).values())
+    for part in (*vars(densities).values(), *densities.DENSITIES.values(), *vars(tempering).values())
     if isinstance(part, type) and issubclass(part, Density | Tempering)
 }
 """All densities and temperings of the package, by class name."""

@@ -95,12 +95,15 @@ class SavedModule(nn.Module):
     def _from_saved(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoder: nn.Module | None) -> Self:
         features, targets, (head, width) = config["features"], config["targets"], config["head"]
         weight = tensors["head.linear.weight"]
+        disagreement = "head.ratio_low" in tensors
         # Checked before the model is built, so that a forged size cannot exhaust the memory.
-        if tuple(weight.shape) != (2 * targets, width):
+        if tuple(weight.shape) != ((3 if disagreement else 2) * targets, width):
             raise InvalidModelError("The saved weights do not fit the saved settings.")
         encoder = encoder_of(config["encoder"], tensors) if encoder is None else copy.deepcopy(encoder)
         parts = {name: _rebuilt(config[name]) for name in ("density", "tempering")}
-        model: Any = cls(encoder, features, targets, head=HEADS[head](width, targets), **parts)
+        model: Any = cls(
+            encoder, features, targets, head=HEADS[head](width, targets, disagreement=disagreement), **parts
+        )
         for part in (model.head, model.density, model.tempering):
             if part is not None:
                 part.to(weight.dtype)

@@ -1,22 +1,20 @@
-"""Algorithm 1 (`alg:algorithm`), step by step: pretrain, fit_density, refit_head; then learn_reach."""
+"""Algorithm 1 (`alg:algorithm`), step by step: pretrain or distil, fit_density, refit_head; then learn_reach."""
 
 from __future__ import annotations
 
-import copy
-import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor, nn
 
-from density_regression.nn.heads import Head, Moments, gaussian_losses, weighted_mean
-from density_regression.nn.model import DensityRegression, Features
+from density_regression.nn.model import DensityRegression
+from density_regression.nn.network import Features
 from density_regression.nn.runtime import TrainingOptions, find_device, full_precision
+from density_regression.nn.tempering import RobustTempering
 from density_regression.training.batches import (
     Batches,
     Inputs,
@@ -26,12 +24,16 @@ from density_regression.training.batches import (
     same_rows,
     set_aside,
 )
+from density_regression.training.distillation import distil
 from density_regression.training.loop import Losses, TrainingReport, monitor_for, optimise, timed
 from density_regression.training.reach import PROBES, PROBES_AT_ONCE, Hiding, choose_reach, hide_rows, probe_options
+from density_regression.training.refit import REFIT_ROUNDS, mean_loss, refit_head
+from density_regression.training.teacher import Teacher, teach
 from density_regression.training.vectorised import MappedLoss, can_train, stacked_loss
 
 if TYPE_CHECKING:
     from density_regression.training.callbacks import Callback
+    from density_regression.training.checkpoints import Checkpoints
     from density_regression.training.progress import Monitor
 
 __all__ = [
@@ -39,15 +41,11 @@ __all__ = [
     "fit_density_regression",
     "fit_density_regressions_together",
     "learn_reach",
-    "mean_loss",
     "pretrain",
-    "refit_head",
 ]
 
 STEPS: Final = ("pretrain", "fit_density", "refit_head", "learn_reach")
-REFIT_ROUNDS: Final = 10
-REFIT_PATIENCE: Final = 3
-"""Names of the steps; most rounds of step 3, and rounds without a better held-out loss after which it ends."""
+"""Names of the steps."""
 
 
 @full_precision()
@@ -63,6 +61,7 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     pretrained: bool = False,
     probes: Sequence[DensityRegression] = (),
     probe_learning_rate: float | None = None,
+    members: int = 0,
     callbacks: Iterable[Callback] = (),
     scale_targets: bool = True,
     verbose: bool = True,
@@ -93,6 +92,9 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     probes, probe_learning_rate : sequence of DensityRegression, and float, optional
         Untrained models of the same shape, for `learn_reach`, and their learning rate if it is not that of the model;
         none to keep the default reach. With them, `train` and `held_out` must be `TensorBatches`.
+    members : int
+        Number of networks that are trained first, and from which a model whose head has `disagreement` learns in
+        step 1. Its encoder must be a plain network, and `train` and `held_out` must be `TensorBatches`.
     callbacks : iterable of Callback
         Told the losses after each epoch of step 1 and each round of step 3.
     scale_targets : bool
@@ -112,7 +114,7 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     if checkpoint_dir is not None:
         from density_regression.training.checkpoints import Checkpoints, fingerprint_of
 
-        own = fingerprint_of(model, options, pretrained=pretrained)
+        own = fingerprint_of(model, options, pretrained=pretrained, members=members)
         checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {own}{' scaled' if scale_targets else ''}")
     device = find_device(options.device)
     model.to(device)
@@ -136,7 +138,8 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     with progress or nullcontext():
         if done < 1 and not pretrained:
             with timed(report, "pretrain"):
-                report.history, report.train_history = pretrain(model, train, held_out, options, progress)
+                losses = _first_step(model, train, held_out, members, options, progress, checkpoints)
+                report.history, report.train_history = losses
                 keep(1)
         if done < 3:
             if done < 2:
@@ -224,6 +227,30 @@ def pretrain(
     return losses
 
 
+def _first_step(
+    model: DensityRegression,
+    train: Batches,
+    held_out: Batches | None,
+    members: int,
+    options: TrainingOptions,
+    progress: Monitor | None,
+    checkpoints: Checkpoints | None,
+) -> Losses:
+    """Step 1, by likelihood alone or by way of a teacher, whose weights are kept likewise."""
+    if not model.head.disagreement:
+        return pretrain(model, train, held_out, options, progress)
+    if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches | None) and members > 0):
+        raise ValueError("A head with disagreement needs members of at least 1, and train and held_out TensorBatches.")
+    if state := checkpoints.of("teacher") if checkpoints else {}:
+        teacher = Teacher.of(model, members, options.seed).to(find_device(options.device)).eval()
+        teacher.load_state_dict(state)
+    else:
+        teacher = teach(model, train, held_out, members, options, progress)
+        if checkpoints:
+            checkpoints.save("teacher", teacher.state_dict())
+    return distil(model, teacher, train, held_out, options, progress)
+
+
 def fit_density(model: DensityRegression, train: Features, held_out: Features | None, *, seed: int = 0) -> None:
     """Step 2: the density of the features, and the levels of its tempering; encoder and head stay as they are.
 
@@ -239,51 +266,9 @@ def fit_density(model: DensityRegression, train: Features, held_out: Features | 
         levels = model.density.log_prob(held_out.z)
         known = model.density.log_prob(train.z) if model.tempering.reads_training_rows else levels
         model.tempering.fit(known, levels, held_out_weight=held_out.weight)
+    if model.head.disagreement and isinstance(model.tempering, RobustTempering):
+        model.tempering.suit(model.density.dims)
     model.keep_levels(levels)
-
-
-def refit_head(
-    model: DensityRegression,
-    train: Features,
-    held_out: Features,
-    progress: Monitor | None = None,
-    *,
-    rounds: int = REFIT_ROUNDS,
-) -> None:
-    """Step 3: the head again, with the density in place (`method:2nd-optimization`); the rest stays as it is.
-
-    Full-batch L-BFGS on cached features; the round with the best held-out loss is kept, the start included. With fewer
-    rows than features there are no rounds: the likelihood has no maximum.
-    """
-    rounds = rounds if len(train.z) > model.head.features else 0
-    if progress is not None:
-        progress.step("3/3 head", rounds)
-    with torch.no_grad():
-        rows = _Rows(train, model.tempered(train.z)).double()
-        held = _Rows(held_out, model.tempered(held_out.z)).double()
-    head = copy.deepcopy(model.head).double().requires_grad_()
-    if rows.log_density is not None:
-        # The density's level goes into the offset: as a change of s it would overflow the natural mean.
-        head.offset.fill_(-(rows.features.weight @ rows.log_density) / rows.features.weight.sum())
-    best, best_loss = _finished(head, rows, held)
-    waited = 0
-    for number, _ in enumerate(islice(_lbfgs_rounds(head, rows), rounds), start=1):
-        candidate, loss = _finished(head, rows, held)
-        if progress is not None:
-            with torch.no_grad():
-                train_loss = mean_loss(candidate(rows.features.z, rows.log_density), rows.features)
-            progress.round("refit_head", number, train_loss, None if held_out is train else loss, loss)
-        if loss < best_loss:
-            best, best_loss, waited = candidate, loss, 0
-        else:
-            waited += 1
-        if waited == REFIT_PATIENCE:
-            break
-    model.head.load_state_dict(best.state_dict())
-    with torch.no_grad():
-        moments = model.row_moments(held_out.z)
-    if not (math.isfinite(best_loss) and all(part.isfinite().all() for part in moments)):
-        raise ValueError("Training diverged: the head overflows. Scale the inputs and targets, or lower learning_rate.")
 
 
 def learn_reach(
@@ -328,11 +313,6 @@ def _train_probes(work: Sequence[tuple[DensityRegression, Hiding, int]], options
         fit_density_regression(probe, train, held_out, options=own, scale_targets=False, verbose=False)
 
 
-def mean_loss(moments: Moments, rows: Features) -> Tensor:
-    """Mean Gaussian negative log-likelihood of rows, in nats."""
-    return weighted_mean(gaussian_losses(moments, rows.y), rows.weight)
-
-
 class _NegativeLogLikelihood(nn.Module):
     """The loss of step 1."""
 
@@ -343,48 +323,3 @@ class _NegativeLogLikelihood(nn.Module):
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         rows = self.model.flat(x, y, weight)
         return mean_loss(self.model.head.unbounded(rows.z), rows)
-
-
-class _Rows(NamedTuple):
-    """Features and their tempered log-density (n,), as step 3 sees them."""
-
-    features: Features
-    log_density: Tensor | None
-
-    def double(self) -> _Rows:
-        log_density = None if self.log_density is None else self.log_density.double()
-        return _Rows(Features(*(part.double() for part in self.features)), log_density)
-
-
-def _lbfgs_rounds(head: Head, rows: _Rows) -> Iterator[None]:
-    """Rounds of five iterations of L-BFGS on the mean loss of a head, without end."""
-    optimizer = torch.optim.LBFGS(
-        head.parameters(), max_iter=5, history_size=20, line_search_fn="strong_wolfe", tolerance_grad=1e-6
-    )
-    seen: Tensor | None = None
-    loss = torch.tensor(math.inf)
-
-    def closure() -> Tensor:
-        nonlocal seen, loss
-        here = nn.utils.parameters_to_vector(head.parameters()).detach()
-        # A round begins where the last one ended: loss and gradient are known.
-        if seen is None or not torch.equal(here, seen):
-            optimizer.zero_grad()
-            loss = mean_loss(head(rows.features.z, rows.log_density), rows.features)
-            loss.backward()
-            seen = here
-        return loss
-
-    while True:
-        optimizer.step(closure)
-        yield
-
-
-@torch.no_grad()
-def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
-    """A copy of the head with its bounds and offset set, and its held-out loss (infinite if it is not a number)."""
-    head = copy.deepcopy(head)
-    head.bound_log_precision(rows.features.z, rows.features.weight)
-    moments = head.calibrate(held.features.z, held.features.y, held.log_density, held.features.weight)
-    loss = mean_loss(moments, held.features).item()
-    return head, loss if math.isfinite(loss) else math.inf

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor, nn
 
-from density_regression.nn.model import Features, Network, missing_features
+from density_regression.nn.network import Features, Network, missing_features
 from density_regression.nn.runtime import may_draw, own_draws
 
 MAX_CACHED_VALUES: Final = 2**25

@@ -23,7 +23,9 @@ class Callback(Protocol):
     ...     def on_epoch(self, step, epoch, train_loss, held_out_loss):
     ...         if step == "pretrain":
     ...             print(f"epoch {epoch} of step {step}")
-    >>> reg = DensityRegressor(epochs=2, random_state=0, callbacks=[Printer()]).fit(*make_cubic(n=50, random_state=0))
+    >>> reg = DensityRegressor(epochs=8, random_state=0, callbacks=[Printer()]).fit(*make_cubic(n=50, random_state=0))
+    epoch 1 of step teach
+    epoch 2 of step teach
     epoch 1 of step pretrain
     epoch 2 of step pretrain
     """
@@ -34,8 +36,9 @@ class Callback(Protocol):
         Parameters
         ----------
         step : str
-            "pretrain", then "refit_head" (rounds of L-BFGS) for Density-Regression; "train" for the other methods;
-            "member 1" and so on for an ensemble whose members cannot be trained at once.
+            For Density-Regression "teach", if it has a teacher, "pretrain", and then, if it has none, "refit_head"
+            (rounds of L-BFGS); "train" for the other methods; "member 1" and so on for an ensemble whose members cannot
+            be trained at once.
         epoch : int
             Counted from 1 in each step.
         train_loss : float

@@ -12,9 +12,9 @@ from torch import Tensor
 from density_regression.io.files import named, write_whole
 from density_regression.io.store import check_writable, checksum, plain
 from density_regression.nn.density import Density
-from density_regression.nn.heads import Tempering
 from density_regression.nn.model import DensityRegression
 from density_regression.nn.runtime import TrainingOptions
+from density_regression.nn.tempering import Tempering
 
 __all__ = ["Checkpoints", "fingerprint_of"]
 
@@ -39,7 +39,7 @@ class Checkpoints:
         self._folder = None if folder is None else named(folder, "checkpoint_dir")
         self._fingerprint = fingerprint
 
-    def save(self, step: int, state: dict[str, Tensor]) -> None:
+    def save(self, step: int | str, state: dict[str, Tensor]) -> None:
         """Keep the state after `step`."""
         if self._folder is None:
             return
@@ -60,7 +60,13 @@ class Checkpoints:
             check_writable(self._folder)
         return done, _tensors(self._path(done)) if done else {}
 
-    def _mine(self, step: int) -> bool:
+    def of(self, step: int | str) -> dict[str, Tensor]:
+        """The state that this fit kept after `step`; empty if it kept none."""
+        if self._folder is None or not self._path(step).exists() or not self._mine(step):
+            return {}
+        return _tensors(self._path(step))
+
+    def _mine(self, step: int | str) -> bool:
         try:
             with safe_open(self._path(step), framework="pt") as file:
                 return (file.metadata() or {}).get("fingerprint") == self._fingerprint
@@ -68,13 +74,13 @@ class Checkpoints:
             warnings.warn(f"Ignoring the unreadable checkpoint {self._path(step)} ({error}).", stacklevel=2)
             return False
 
-    def _path(self, step: int) -> Path:
+    def _path(self, step: int | str) -> Path:
         if self._folder is None:
             raise ValueError("There is no checkpoint folder.")
         return self._folder / f"step-{step}.safetensors"
 
 
-def fingerprint_of(model: DensityRegression, options: TrainingOptions, *, pretrained: bool) -> str:
+def fingerprint_of(model: DensityRegression, options: TrainingOptions, *, pretrained: bool, members: int = 0) -> str:
     """All that a fit depends on but its data and its device."""
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
@@ -84,4 +90,5 @@ def fingerprint_of(model: DensityRegression, options: TrainingOptions, *, pretra
     # Also those within others: of a scene, and of its pixels.
     parts = [(type(p).__name__, p.config()) for p in model.modules() if isinstance(p, Density | Tempering)]
     weights = checksum(model.encoder.state_dict()) if pretrained else ""
-    return f"{model.encoder} {model.head} {parts} {replace(options, device='')} {pretrained} {weights}"
+    taught = f" taught by {members}" if members else ""
+    return f"{model.encoder} {model.head} {parts} {replace(options, device='')} {pretrained} {weights}{taught}"

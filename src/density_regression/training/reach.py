@@ -10,16 +10,11 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from density_regression.nn.heads import (
-    DEFAULT_REACH,
-    Moments,
-    RobustTempering,
-    gaussian_losses,
-    squared_error_scale,
-    weighted_mean,
-)
-from density_regression.nn.model import DensityRegression, Features
+from density_regression.nn.heads import Moments, gaussian_losses, squared_error_scale, weighted_mean
+from density_regression.nn.model import DensityRegression
+from density_regression.nn.network import Features
 from density_regression.nn.runtime import TrainingOptions
+from density_regression.nn.tempering import DEFAULT_REACH, RobustTempering
 from density_regression.training.batches import TensorBatches, cache_features
 
 __all__ = ["PROBES", "PROBES_AT_ONCE", "Hiding", "can_learn_reach", "choose_reach", "hide_rows", "probe_options"]
@@ -86,10 +81,10 @@ def probe_options(options: TrainingOptions, rows: int) -> TrainingOptions:
 
 
 def can_learn_reach(model: DensityRegression, rows: int) -> bool:
-    """Whether a model has a reach to learn, and enough rows to learn it from."""
+    """Whether a model has a reach to learn, and enough rows to learn it from; where networks disagree it is fixed."""
     tempering = model.tempering
     auto = isinstance(tempering, RobustTempering) and tempering.reach == "auto"
-    return auto and model.density is not None and rows >= FEWEST_ROWS
+    return auto and model.density is not None and rows >= FEWEST_ROWS and not model.head.disagreement
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from density_regression.nn.model import Network, Predictor, position_weights
+from density_regression.nn.network import Network, Predictor, position_weights
 from density_regression.nn.runtime import own_draws
 from density_regression.training.batches import (
     Batches,

@@ -3,7 +3,7 @@
 import torch
 
 from density_regression.nn.heads import Head
-from density_regression.nn.model import Features
+from density_regression.nn.network import Features
 
 __all__ = ["start_head"]
 

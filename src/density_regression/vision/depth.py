@@ -16,9 +16,10 @@ from density_regression.datasets.depth import DepthFolder
 from density_regression.io.store import InvalidModelError, read_model, write_model
 from density_regression.nn.density import GaussianDensity
 from density_regression.nn.encoders import UNet
-from density_regression.nn.heads import Moments, RobustTempering
-from density_regression.nn.model import Predictor
+from density_regression.nn.heads import Moments
+from density_regression.nn.network import Predictor
 from density_regression.nn.runtime import TrainingOptions, find_device, full_precision, own_draws, threads, usual_torch
+from density_regression.nn.tempering import RobustTempering
 from density_regression.tabular.table import split_rows
 from density_regression.training.algorithm import fit_density_regression
 from density_regression.training.callbacks import Callback

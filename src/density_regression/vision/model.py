@@ -7,8 +7,9 @@ from torch import Tensor
 
 from density_regression.nn.density import Density, Folded, SceneDensity
 from density_regression.nn.density.base import bound_features
-from density_regression.nn.heads import MeanHead, Moments, Tempering
+from density_regression.nn.heads import MeanHead, Moments
 from density_regression.nn.model import DensityRegression
+from density_regression.nn.tempering import Tempering
 from density_regression.vision.encoder import WithScene
 
 __all__ = ["PixelMoments", "SceneRegression"]
@@ -81,7 +82,7 @@ class SceneRegression(DensityRegression):
         # Rows are the pixels of one image after another.
         log_density = (log_density.unflatten(0, (len(z), -1)) + bound_features(scene)[:, None]).flatten()
         location, s = linear.chunk(2, dim=-1)
-        mean, log_std = self.head.combine(location, s, self.tempering(log_density))
+        mean, log_std = self.head.combine(location, s, log_density=self.tempering(log_density))
         moments = self.in_units(Moments(self.positions(mean, z), self.positions(log_std, z)))
         return PixelMoments(*moments, self.positions(log_density[:, None], z)[:, 0])
 

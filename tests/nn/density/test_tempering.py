@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from density_regression.nn.density import GaussianDensity
-from density_regression.nn.heads import (
+from density_regression.nn.tempering import (
     DEFAULT_REACH,
     TEMPERINGS,
     ExactTempering,

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from density_regression.baselines.gaussian import gaussian_nll
 from density_regression.nn.heads import Moments, weighted_mean
-from density_regression.nn.model import Predictor, position_weights
+from density_regression.nn.network import Predictor, position_weights
 from density_regression.training.loop import along_signs
 
 __all__ = ["fgsm"]

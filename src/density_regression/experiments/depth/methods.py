@@ -16,7 +16,7 @@ from density_regression.baselines.natural_posterior import NaturalPosteriorNetwo
 from density_regression.datasets.depth import DepthFolder
 from density_regression.experiments.report.names import OURS
 from density_regression.nn.encoders import UNet
-from density_regression.nn.model import Predictor
+from density_regression.nn.network import Predictor
 from density_regression.nn.runtime import find_device
 from density_regression.vision.depth import DepthRegressor, placed
 

@@ -15,7 +15,8 @@ from density_regression.inference.onnx.quadratic_forms import QuadraticForms
 from density_regression.nn.density.base import FEATURE_LIMIT
 from density_regression.nn.encoders.embedding import BIN_SIZE, SMOOTH_RANGE
 from density_regression.nn.heads import LOG_STD_LIMIT
-from density_regression.nn.model import DensityRegression, LinearGaussian, Network, Predictor
+from density_regression.nn.model import DensityRegression
+from density_regression.nn.network import LinearGaussian, Network, Predictor
 from density_regression.tabular.table import Floats
 
 __all__ = ["compact_model", "compact_model_after_encoder"]
@@ -197,10 +198,10 @@ def _write_density(nodes: Nodes, z: str, c: Constants, graph: Graph) -> None:
     """Log-density, standard deviation and mean of a default model."""
     k, q = len(c.detail), len(c.factor)
     forms = QuadraticForms.of(c)
-    # Columns: means; a = beta (s - s_low) less the start of each step through its range; SATURATED; linear terms.
+    # Columns: means; a of `Constants` less the start of each step through its range; SATURATED; linear terms.
     steps = max(math.ceil(c.width.max() / LARGEST_STEP), 1)
     starts = np.concatenate([c.width * i / steps for i in range(steps)])
-    means, above = slice(q + 1, q + 1 + k), slice(q + 1 + k, q + 1 + 2 * k)
+    means, above = slice(q + 1, q + 1 + k), slice(q + 1 + k, q + 1 + k + len(c.width))
     zeros = np.zeros((len(c.weight), 1))
     weight = np.hstack([c.weight[:, means], *[c.weight[:, above]] * steps, zeros, forms.linear])
     bias = np.concatenate([c.bias[means], np.tile(c.bias[above], steps) - starts, [SATURATED], forms.level])
@@ -269,5 +270,12 @@ def _log_std(
     factors = nodes.add("Gemm", [log_density[0], nodes.const(log_density[1] @ slopes), factors])
     # Those of the steps are at least 1 anyway.
     logs = nodes.add("Log", [nodes.add("Clip", [factors, nodes.const(1.0)])])
-    powers = np.vstack([np.full((1, k), 0.5 * c.exponent), *[np.diag(c.detail)] * steps])
-    return nodes.add("Gemm", [logs, nodes.const(powers), nodes.const(c.constant - c.detail * c.width)])
+    growth, others = np.full((1, k), c.exponent), np.zeros((len(c.ratio_low), k))
+    noise = np.vstack([np.diag(c.detail), others])
+    constant = nodes.const(c.constant - c.detail * c.width[:k])
+    if not len(c.ratio_low):
+        return nodes.add("Gemm", [logs, nodes.const(np.vstack([0.5 * growth, *[noise] * steps])), constant])
+    log_noise = nodes.add("Gemm", [logs, nodes.const(np.vstack([0.0 * growth, *[noise] * steps])), constant])
+    powers = np.vstack([growth, *[np.vstack([others, -np.eye(k)])] * steps])
+    ratio = nodes.add("Gemm", [logs, nodes.const(powers), nodes.const(c.ratio_low + c.width[k:])])
+    return nodes.add("Gemm", [nodes.add("Softplus", [ratio]), nodes.const(0.5 * np.eye(k)), log_noise])

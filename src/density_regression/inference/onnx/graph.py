@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from density_regression.nn.model import DensityRegression, Network, Predictor, along
+from density_regression.nn.model import DensityRegression
+from density_regression.nn.network import Network, Predictor, along
 from density_regression.tabular.table import Floats, Scaling
 
 __all__ = [

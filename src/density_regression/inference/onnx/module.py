@@ -9,7 +9,7 @@ from torch import Tensor
 from density_regression.inference.fused import as_float64
 from density_regression.inference.onnx.graph import Graph
 from density_regression.inference.onnx.write import write_onnx
-from density_regression.nn.model import Predictor
+from density_regression.nn.network import Predictor
 from density_regression.tabular.table import OwnUnits, Scaling
 
 __all__ = ["to_onnx"]

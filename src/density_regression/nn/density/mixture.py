@@ -15,6 +15,10 @@ WEAK_PRIOR: Final = 0.1
 """Weight of the weaker prior on covariances, relative to the usual one."""
 
 
+BACKGROUND_WIDTH: Final = 1.5
+"""Standard deviation of the background, relative to that of all rows."""
+
+
 class _Mixture(NamedTuple):
     log_weight: Tensor  # (K,)
     mean: Tensor  # (K, q)
@@ -27,6 +31,18 @@ class _Mixture(NamedTuple):
             factor=self.precision_factor.permute(1, 0, 2).reshape(q, -1),
             shift=torch.einsum("kq,kqp->kp", self.mean, self.precision_factor).reshape(-1),
             log_norm=self.log_weight + log_det - 0.5 * q * math.log(2 * math.pi),
+        )
+
+    def beside_background(self, weight: float) -> "_Mixture":
+        """The mixture with one more component of this weight, for whitened rows."""
+        if weight == 0:
+            return self
+        q = self.mean.shape[1]
+        wide = torch.eye(q).to(self.mean) / BACKGROUND_WIDTH
+        return _Mixture(
+            torch.cat([self.log_weight + math.log1p(-weight), self.log_weight.new_tensor([math.log(weight)])]),
+            torch.cat([self.mean, self.mean.new_zeros(1, q)]),
+            torch.cat([self.precision_factor, wide[None]]),
         )
 
     def log_joint(self, t: Tensor) -> Tensor:
@@ -50,6 +66,9 @@ class MixtureDensity(Density):
         Number of components. "auto" doubles it as long as the held-out likelihood rises.
     max_components : int
         Largest number that "auto" tries.
+    background : float
+        Weight of one more component, centred on all rows and half as wide again; 0 for none. With it the log-density
+        far away is that of one Gaussian, whatever the width of the others.
     max_iterations, tolerance : int and float
         Stop EM after this many iterations, or when the mean log-likelihood rises by less, in nats.
     variance, max_dims, max_rows
@@ -65,6 +84,7 @@ class MixtureDensity(Density):
         components: int | Literal["auto"] = "auto",
         *,
         max_components: int = 8,
+        background: float = 0.0,
         max_iterations: int = 30,
         tolerance: float = 1e-2,
         variance: float = 0.999,
@@ -76,8 +96,11 @@ class MixtureDensity(Density):
             raise ValueError(f'components must be "auto" or at least 1, got {components}.')
         if max_components < 1:
             raise ValueError(f"max_components must be at least 1, got {max_components}.")
+        if not 0 <= background < 1:
+            raise ValueError(f"background must be at least 0 and below 1, got {background}.")
         self.components = components
         self.max_components = max_components
+        self.background = background
         self.max_iterations = max_iterations
         self.tolerance = tolerance
         self.register_buffer("factor", torch.zeros(0, 0))
@@ -100,7 +123,7 @@ class MixtureDensity(Density):
         tight = self._expectation_maximisation(t, weight, best.log_joint(t).softmax(0), prior=WEAK_PRIOR)
         if tight.mean_log_prob(held_out) > best_score:
             best = tight
-        self._store(**best.quadratics()._asdict())
+        self._store(**best.beside_background(self.background).quadratics()._asdict())
 
     def _log_prob(self, t: Tensor) -> Tensor:
         log_prob: Tensor = _log_joint(self.quadratics(), t.T).logsumexp(0)

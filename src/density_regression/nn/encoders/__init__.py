@@ -1,7 +1,7 @@
 """Encoders f: from inputs to the features z on which density and head work."""
 
 from density_regression.nn.encoders.embedding import Embedded, PiecewiseEmbedding, embed, embedding_of
-from density_regression.nn.encoders.tabular import MLP, ResidualMLP, WithInputs, beside, feature_width
+from density_regression.nn.encoders.tabular import MLP, ResidualMLP, WithInputs, beside, feature_width, plain_layers
 from density_regression.nn.encoders.unet import UNet
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "embed",
     "embedding_of",
     "feature_width",
+    "plain_layers",
 ]

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression.nn.encoders.embedding import Embedded
+from density_regression.nn.encoders.embedding import Embedded, PiecewiseEmbedding
 from density_regression.nn.runtime import FEATURE_BLOCK
 
-__all__ = ["MLP", "ResidualMLP", "WithInputs", "beside", "feature_width"]
+__all__ = ["MLP", "ResidualMLP", "WithInputs", "beside", "feature_width", "plain_layers"]
 
 
 class MLP(nn.Sequential):
@@ -100,6 +100,21 @@ def beside(z: Tensor, x: Tensor) -> Tensor:
 
 def _padding(features: int, inputs: int) -> int:
     return -(features + inputs) % FEATURE_BLOCK
+
+
+def plain_layers(encoder: nn.Module) -> tuple[PiecewiseEmbedding | None, list[nn.Linear]]:
+    """The embedding, if any, and the linear layers of an `MLP`, with or without inputs beside its features.
+
+    Raises a ValueError for any other encoder.
+    """
+    inner = encoder.encoder if type(encoder) is WithInputs else encoder
+    embedding = None
+    if type(inner) is Embedded:
+        embedding, inner = inner.embedding, inner.encoder
+    linear = [part for part in inner.children() if isinstance(part, nn.Linear)]
+    if type(inner) is not MLP or [type(part) for part in inner] != [nn.Linear, nn.ReLU] * len(linear):
+        raise ValueError(f"{type(encoder).__name__} is not a plain network.")
+    return embedding, linear
 
 
 class _Block(nn.Module):

@@ -1,0 +1,166 @@
+"""One network that learns from several: their mean, noise and disagreement, on training and made-up rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from density_regression.nn.density.base import weighted_quantiles
+from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
+from density_regression.nn.runtime import TrainingOptions, find_device
+from density_regression.training.batches import TensorBatches
+from density_regression.training.loop import Losses, optimise
+from density_regression.training.teacher import Lesson, Teacher, part_of
+
+if TYPE_CHECKING:
+    from density_regression.nn.model import DensityRegression
+    from density_regression.training.progress import Monitor
+
+__all__ = ["Lessons", "distil", "lesson_losses", "made_up_rows"]
+
+LIKELIHOOD_WEIGHT: Final = 0.3
+"""Weight of the likelihood of the targets beside the lesson."""
+
+NOISE_WEIGHT: Final = 0.5
+"""Weight of the noise alone beside mean and total variance."""
+
+BOUNDS: Final = (0.02, 0.999)
+"""Quantiles of log r to which it is bounded: the lower one on training rows, the upper one on all."""
+
+EXTRAPOLATED: Final = 0.5
+"""How far beyond either of two rows a mixture of them may lie, relative to their distance."""
+
+JITTER: Final = 0.5
+"""Median standard deviation of the noise that is added to some columns of made-up rows."""
+
+COPIES: Final = 4
+MOST_MADE_UP: Final = 20_000
+"""Made-up rows for each training row, and most training rows of which they are made."""
+
+
+def distil(
+    model: DensityRegression,
+    teacher: Teacher,
+    train: TensorBatches,
+    held_out: TensorBatches | None,
+    options: TrainingOptions,
+    progress: Monitor | None = None,
+) -> Losses:
+    """Step 1 with a teacher: encoder and head learn what it says of training rows and of made-up ones.
+
+    The loss is the divergence from the teacher's Gaussian to the network's, with a share for the noise alone and one
+    for the likelihood of the targets.
+    """
+    model.head.reset()
+    lessons = Lessons(teacher, train, options.seed, find_device(options.device))
+    model.head.bound_ratio(*lessons.bounds)
+    (losses,) = optimise(_LessonLoss(model), lessons, held_out, part_of(options), progress, name="1/3 network")
+    model.eval()
+    return losses
+
+
+class Lessons:
+    """Batches of training rows and made-up ones, with what the teacher says of them.
+
+    A batch is (x, y, weight): x (n, c); y (n, 4 k + 1) has the targets, the parts of the `Lesson` and the weight of
+    the targets, 0 for made-up rows; weight (n,).
+    """
+
+    def __init__(self, teacher: Teacher, train: TensorBatches, seed: int, device: torch.device) -> None:
+        x, y, weight = (part.to(device) for part in train.rows)
+        if not (weight > 0).all():
+            # A row without weight is as good as none.
+            x, y, weight = (part[weight > 0] for part in (x, y, weight))
+        generator = torch.Generator().manual_seed(seed)
+        made_up = made_up_rows(x, COPIES * min(len(x), MOST_MADE_UP), generator)
+        lessons = teacher.lesson(x), teacher.lesson(made_up)
+        low, high = BOUNDS
+        ratio = torch.cat([lesson.log_ratio for lesson in lessons])
+        self.bounds = weighted_quantiles(lessons[0].log_ratio, [low])[0], weighted_quantiles(ratio, [high])[0]
+        # Of mean one, so that made-up rows, of weight one, count as much.
+        weight = weight / weight.mean()
+        known = torch.cat([y, *lessons[0], weight[:, None]], 1)
+        unknown = torch.cat([torch.zeros_like(lessons[1].mean), *lessons[1], weight.new_zeros(len(made_up), 1)], 1)
+        self._known = TensorBatches(x, known, weight, train.batch_size, generator)
+        size = math.ceil(min(len(x), MOST_MADE_UP) / len(self._known))
+        self._made_up = TensorBatches(made_up, unknown, weight.new_ones(len(made_up)), size, generator)
+        self._more: Iterator[tuple[Tensor, ...]] = iter(())
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        for batch in self._known:
+            made_up = next(self._more, None)
+            if made_up is None:
+                self._more = iter(self._made_up)
+                made_up = next(self._more)
+            yield tuple(torch.cat(parts) for parts in zip(batch, made_up, strict=True))
+
+
+class _LessonLoss(nn.Module):
+    """The loss of `distil`; of held-out rows, which have targets alone, the likelihood."""
+
+    def __init__(self, model: DensityRegression) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        head = self.model.head
+        if not self.training:
+            rows = self.model.flat(x, y, weight)
+            return weighted_mean(gaussian_losses(head.unbounded(rows.z), rows.y), rows.weight)
+        k = self.model.targets
+        target, *lesson, of_targets = y.split([k, k, k, k, 1], dim=1)
+        mean, log_noise, log_ratio = head.taught(self.model.encode(x))
+        assert log_ratio is not None
+        log_total = log_noise + F.softplus(log_ratio)
+        losses = lesson_losses(Lesson(mean, log_noise, log_ratio), Lesson(*lesson))
+        known = gaussian_losses(Moments(mean, 0.5 * log_total), target)
+        # By the number of training rows: a batch of heavy ones counts for more, and made-up rows come on top.
+        rows = (of_targets > 0).sum()
+        loss: Tensor = ((losses * weight).sum() + LIKELIHOOD_WEIGHT * (known * of_targets[:, 0]).sum()) / rows
+        return loss
+
+
+def lesson_losses(learnt: Lesson, taught: Lesson) -> Tensor:
+    """Losses (n,) of a network against its teacher, in nats, averaged over targets; 0 if they agree.
+
+    The Kullback-Leibler divergence between the Gaussians with the noise and the disagreement, and half of that between
+    two of equal mean with the noise alone.
+    """
+    log_total, own_total = (part.log_noise + F.softplus(part.log_ratio) for part in (taught, learnt))
+    squared = (taught.mean - learnt.mean).square() * torch.exp(-own_total)
+    both = _divergence(log_total - own_total) + 0.5 * squared
+    return (both + NOISE_WEIGHT * _divergence(taught.log_noise - learnt.log_noise)).mean(-1)
+
+
+def _divergence(log_ratio: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of Gaussians of equal mean, by the log of the ratio of their variances."""
+    return 0.5 * (torch.expm1(log_ratio) - log_ratio)
+
+
+def made_up_rows(x: Tensor, number: int, generator: torch.Generator) -> Tensor:
+    """Rows between and around those of a table, (number, c), as inputs to ask a teacher about.
+
+    Each is a row moved towards another one or away from it, by up to 1.5 times or half of their distance; then some of
+    its columns, few or many, get noise of one size, small or large.
+    """
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator).to(x)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to(x)
+
+    one, other = (x[torch.randint(len(x), (number,), generator=generator).to(x.device)] for _ in range(2))
+    share = (1.0 + 2.0 * EXTRAPOLATED) * uniform(number, 1) - EXTRAPOLATED
+    rows = torch.lerp(one, other, share)
+    moved = uniform(*rows.shape) < uniform(number, 1).square()
+    size = JITTER * torch.exp(normal(number, 1))
+    return rows + moved * size * normal(*rows.shape)
