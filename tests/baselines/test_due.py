@@ -211,7 +211,8 @@ def test_before_training_it_is_the_prior():
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_far_away_is_the_prior(kernel, cubic):
-    reg = DUERegressor(kernel=kernel, epochs=30, **QUICK).fit(*cubic)
+    # Embedded columns are clipped: with them the features stay near those of the outermost rows.
+    reg = DUERegressor(kernel=kernel, embedding=None, epochs=30, **QUICK).fit(*cubic)
     gp = reg.model_.gp
     far = np.array([[s * 10.0**e] for e in (5, 8, 11, 30, 300) for s in (-1, 1)])
     np.testing.assert_allclose(-reg.score_samples(far), gp.scale.item(), rtol=1e-6)

@@ -164,7 +164,8 @@ def test_the_posterior_mode_is_where_training_ends():
 
 
 def test_far_away_the_variance_tends_to_the_prior_s(cubic):
-    reg = SNGPRegressor(epochs=30, n_threads=1, random_state=0, verbose=False).fit(*cubic)
+    # Embedded columns are clipped: with them the features stay near those of the outermost rows.
+    reg = SNGPRegressor(embedding=None, epochs=30, n_threads=1, random_state=0, verbose=False).fit(*cubic)
     near = -reg.score_samples(cubic.X)
     far = -reg.score_samples(np.array([[s * 10.0**e] for e in range(2, 13) for s in (-1, 1)]))
     assert near.max() < 0.1

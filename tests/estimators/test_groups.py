@@ -46,11 +46,15 @@ def held_rows(reg: DeepRegressor, groups: Any, sample_weight: Any = None) -> lis
 def test_standard_deviation_is_that_of_a_new_group(method: type[DeepRegressor]) -> None:
     X, y, subject = near_copies(0, 100)
     X_new, y_new, _ = near_copies(1, 200)
-    reg = method(hidden=(50,), epochs=40, n_threads=1, verbose=False, random_state=0)
 
-    def on_new_subjects(groups: np.ndarray | None) -> tuple[float, float]:
-        mean, std = reg.fit(X, y, groups=groups).predict(X_new, return_std=True)
-        return float(np.median(std)), float(np.mean(np.abs(y_new - mean) < 1.645 * std))
+    def on_new_subjects(groups: np.ndarray | None) -> np.ndarray:
+        """Median standard deviation and coverage, means over seeds: those of one have few groups to learn from."""
+        found = []
+        for seed in range(3):
+            reg = method(hidden=(50,), epochs=40, n_threads=1, verbose=False, random_state=seed)
+            mean, std = reg.fit(X, y, groups=groups).predict(X_new, return_std=True)
+            found.append((np.median(std), np.mean(np.abs(y_new - mean) < 1.645 * std)))
+        return np.mean(found, axis=0)
 
     (at_random, missed), (by_subject, covered) = on_new_subjects(None), on_new_subjects(subject)
     assert by_subject > 1.25 * at_random

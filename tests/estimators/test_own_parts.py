@@ -103,7 +103,9 @@ def test_plain_network_has_the_widths_asked_for(cubic) -> None:
     assert [layer.out_features for layer in reg.model_.encoder.modules() if isinstance(layer, nn.Linear)] == [5, 7]
 
 
-@pytest.mark.parametrize("params", [{"batch_size": 7}, {"batch_size": 10_000}, {"device": "auto"}, {"patience": 1}])
+@pytest.mark.parametrize(
+    "params", [{"batch_size": 7}, {"batch_size": 10_000, "members": 0}, {"device": "auto"}, {"patience": 1}]
+)
 def test_other_settings(cubic, params: dict[str, object]) -> None:
     reg = quick(epochs=15, **params).fit(*cubic)
     assert reg.score(*cubic) > 0.9

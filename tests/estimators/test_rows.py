@@ -147,10 +147,10 @@ def test_fit_is_silent_without_a_terminal(cubic, capfd) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("members", "epochs"), [("auto", 2), (0, 7)])
+@pytest.mark.parametrize(("members", "epochs"), [("auto", 25), (0, 100)])
 def test_report(cubic, members: int | str, epochs: int) -> None:
     """With members, of the network that learns from them: a quarter of the epochs are its own."""
-    report = quick(epochs=7, patience=None, members=members).fit(*cubic).report_
+    report = quick(epochs=100, patience=None, members=members).fit(*cubic).report_
     assert list(report.seconds) == ["pretrain", "fit_density", "refit_head", "learn_reach"]
     assert all(seconds >= 0 for seconds in report.seconds.values())
     assert len(report.history) == epochs

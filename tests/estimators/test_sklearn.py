@@ -81,8 +81,7 @@ def test_pipeline(cubic) -> None:
     np.testing.assert_allclose(mean, expected.predict(X), atol=1e-3 * y.std())
     np.testing.assert_allclose(std, moments(expected, X)[1], rtol=1e-2)
     assert pipeline.score_samples(X).shape == (len(X),)
-    # A quarter of them for the network itself.
-    pipeline.set_params(regress__epochs=12)
+    pipeline.set_params(regress__epochs=3)
     assert len(pipeline.fit(X, y)["regress"].report_.history) == 3
 
 

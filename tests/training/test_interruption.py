@@ -51,7 +51,7 @@ KILLED = """
     MixtureDensity._fit = wait
     X, y = np.load(folder / "X.npy"), np.load(folder / "y.npy")
     DensityRegressor(
-        hidden=(8,), epochs=3, n_threads=1, random_state=0, checkpoint_dir=folder / "checkpoints"
+        hidden=(8,), epochs=3, members=0, n_threads=1, random_state=0, checkpoint_dir=folder / "checkpoints"
     ).fit(X, y)
 """
 

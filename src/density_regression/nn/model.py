@@ -146,7 +146,8 @@ class DensityRegression(SavedModule, Network):
         typical = log_std
         if log_density is not None:
             typical = self.head(rows, torch.maximum(log_density, self.tempering.reference_level)).log_std
-        noise = self.head.noise(rows) if self.head.disagreement else typical
+        # Where the density is above 1, what is added to the disagreement may exceed it.
+        noise = self.head.noise(rows).minimum(typical) if self.head.disagreement else typical
         return noise.exp(), _without(typical, noise), _without(log_std, typical)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -18,13 +18,23 @@ __all__ = [
     "Tempering",
 ]
 
+DEFAULT_EXPONENT: Final = 2.0
 DEFAULT_REACH: Final = 3.0
-"""Reach of a model that has not learnt its own."""
+"""Exponent, and reach of a model that has not learnt its own."""
 
-USUAL_GROWTH: Final = (1.0, 1.0)
-FAST_GROWTH: Final = (2.0, 0.35)
+
+class Growth(NamedTuple):
+    """How the disagreement of networks grows: see `RobustTempering`."""
+
+    exponent: float
+    reach: float
+    start: float
+
+
+USUAL_GROWTH: Final = Growth(exponent=1.0, reach=1.0, start=0.0)
+FAST_GROWTH: Final = Growth(exponent=2.0, reach=0.35, start=2.0)
 FEW_DIMENSIONS: Final = 9
-"""Exponent and reach with which the disagreement of networks grows; and the same in up to so many dimensions."""
+"""Most dimensions of a density in which disagreement grows fast."""
 
 
 class Tempering(FittedModule, ABC):
@@ -135,7 +145,9 @@ class RobustTempering(Tempering):
     ROUNDINGS: Final = 16.0
     """Lower quantile; least spread in nats (0.76 for one Gaussian dimension), and in roundings of the reference."""
 
-    def __init__(self, exponent: float = 2.0, reach: float | Literal["auto"] = "auto", start: float = 0.0) -> None:
+    def __init__(
+        self, exponent: float = DEFAULT_EXPONENT, reach: float | Literal["auto"] = "auto", start: float = 0.0
+    ) -> None:
         super().__init__()
         if not (math.isfinite(exponent) and exponent > 0):
             raise ValueError(f"exponent must be positive and finite, got {exponent}.")
@@ -145,6 +157,7 @@ class RobustTempering(Tempering):
             raise ValueError(f"start must be at least 0 and finite, got {start}.")
         self.reach = reach
         self.start = start
+        self._given_exponent = float(exponent)
         self.register_buffer("exponent", torch.tensor(float(exponent)))
         self.register_buffer("spread", torch.tensor(1.0))
         self.register_buffer("learnt_reach", torch.tensor(DEFAULT_REACH if reach == "auto" else float(reach)))
@@ -155,14 +168,27 @@ class RobustTempering(Tempering):
         rounding = self.ROUNDINGS * torch.finfo(torch.float32).eps * self.reference.abs()
         self._store(spread=(self.reference - low).clamp_min(self.LEAST_SPREAD).maximum(rounding))
 
-    def suit(self, dims: int) -> None:
-        """Set exponent and reach for disagreement to grow in so many dimensions of the density, if the reach is "auto".
+    def config(self) -> dict[str, Any]:
+        """Arguments of `__init__`; the exponent as it was given."""
+        return {"exponent": self._given_exponent, "reach": self.reach, "start": self.start}
 
-        In few dimensions a row that is far away is far in the direction that matters, and the growth is faster.
+    def suit(self, dims: int) -> None:
+        """Set how disagreement grows in so many dimensions of the density, after `fit`, unless a reach was given.
+
+        An exponent other than the default is kept.
+
+        In few dimensions a row that is far away is far in the direction that matters: the growth is faster, and begins
+        further out, at a reference of its own.
         """
-        if self.reach == "auto":
-            exponent, reach = FAST_GROWTH if dims <= FEW_DIMENSIONS else USUAL_GROWTH
-            self._store(exponent=torch.tensor(exponent), learnt_reach=torch.tensor(reach))
+        if self.reach != "auto":
+            return
+        growth = FAST_GROWTH if dims <= FEW_DIMENSIONS else USUAL_GROWTH
+        given = self._given_exponent
+        self._store(
+            exponent=torch.tensor(growth.exponent if given == DEFAULT_EXPONENT else given),
+            learnt_reach=torch.tensor(growth.reach),
+            reference=self.reference - growth.start * self.spread,
+        )
 
     def set_reach(self, reach: float) -> None:
         """Set the reach that was learnt."""

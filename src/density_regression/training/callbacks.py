@@ -23,7 +23,7 @@ class Callback(Protocol):
     ...     def on_epoch(self, step, epoch, train_loss, held_out_loss):
     ...         if step == "pretrain":
     ...             print(f"epoch {epoch} of step {step}")
-    >>> reg = DensityRegressor(epochs=8, random_state=0, callbacks=[Printer()]).fit(*make_cubic(n=50, random_state=0))
+    >>> reg = DensityRegressor(epochs=2, random_state=0, callbacks=[Printer()]).fit(*make_cubic(n=50, random_state=0))
     epoch 1 of step teach
     epoch 2 of step teach
     epoch 1 of step pretrain

@@ -29,6 +29,9 @@ __all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "part_of", "teach"]
 EPOCH_SHARE: Final = 1 / 4
 """Share of a fit's epochs in which the teacher is trained; as many follow for the network that learns from it."""
 
+FEWEST_EPOCHS: Final = 20
+"""Of either, unless the fit has fewer in all."""
+
 MOST_ROWS: Final = 50_000
 """Most rows of a table that the teacher is trained on, drawn at random."""
 
@@ -101,7 +104,8 @@ class Teacher(nn.Module):
         embedding, linear = plain_layers(model.encoder)
         widths = [linear[0].in_features, *(layer.out_features for layer in linear)]
         generator = torch.Generator().manual_seed(seed)
-        return cls(widths, members, model.targets, embedding=embedding, generator=generator)
+        teacher = cls(widths, members, model.targets, embedding=embedding, generator=generator)
+        return teacher.to(linear[0].weight.dtype)
 
     def forward(self, x: Tensor) -> Moments:
         """Moments (M, n, k) of each member at inputs (n, c), or (M, n, c) with rows of its own for each."""
@@ -177,7 +181,8 @@ def teach(
 
 def part_of(options: TrainingOptions) -> TrainingOptions:
     """Options for the teacher, or for the network that learns from it."""
-    return replace(options, epochs=math.ceil(EPOCH_SHARE * options.epochs), smoothness=0.0)
+    epochs = max(math.ceil(EPOCH_SHARE * options.epochs), min(options.epochs, FEWEST_EPOCHS))
+    return replace(options, epochs=epochs, smoothness=0.0)
 
 
 def _together(moments: Moments) -> Lesson:
