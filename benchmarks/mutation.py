@@ -42,9 +42,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "density_regression"
 
 MODULES = {
-    "heads": ["nn/heads.py"],
+    "heads": ["nn/heads.py", "nn/tempering.py"],
     "density": ["nn/density"],
-    "training": ["training/algorithm.py", "training/loop.py"],
+    "training": [f"training/{part}.py" for part in ("algorithm", "distillation", "loop", "refit", "teacher")],
     "reach": ["training/reach.py"],
     "metrics": ["metrics"],
     "significance": ["experiments/significance.py"],
@@ -53,7 +53,10 @@ MODULES = {
 """What is changed, by its name on the command line; the tests beside it are in the folder of the same name."""
 
 ELSEWHERE = {
-    "heads": [f"training/test_{part}.py" for part in ("calibration", "refit_head", "three_steps")],
+    "heads": [
+        "nn/density/test_tempering.py",
+        *(f"training/test_{part}.py" for part in ("calibration", "refit_head", "three_steps")),
+    ],
     "density": ["vision/test_scene_density.py"],
 }
 """Further tests, in other folders."""
