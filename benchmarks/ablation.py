@@ -48,6 +48,9 @@ def distance_preserving(columns: int) -> ResidualMLP:
     return encoder
 
 
+ALONE: dict[str, Any] = {"members": 0, "embedding": None, "weight_decay": 0.1}
+"""The network that learns from no other and reads plain columns, whose choices these are."""
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "natural head": {"head": "natural"},
@@ -109,7 +112,7 @@ def run(dataset: str, kind: str, variant: str, data_dir: str) -> dict[str, Any]:
     """Fit one variant to the splits of a cell, and score it in the target's units."""
     warnings.simplefilter("ignore")
     splits = splits_of(dataset, kind, data_dir)
-    settings = VARIANTS[variant]
+    settings = ALONE | VARIANTS[variant]
     tables, held_outs, regressors = [], [], []
     for seed, (train, _) in enumerate(splits):
         kept, held = split_rows(len(train.y), settings.get("validation_fraction", 0.15), seed)
@@ -139,7 +142,7 @@ def cross_fitted(rows: Rows, seed: int) -> float:
     for i in range(FOLDS):
         kept = np.flatnonzero(fold != i)
         inner, held = split_rows(len(kept), 0.15, seed)
-        regressor = DensityRegressor(random_state=seed, n_threads=1, verbose=False)
+        regressor = DensityRegressor(**ALONE, random_state=seed, n_threads=1, verbose=False)
         inner, held = kept[inner], kept[held]
         regressor.fit(rows.X[inner], rows.y[inner], held_out=(rows.X[held], rows.y[held]))
         mean, std = regressor.predict(rows.X[fold == i], return_std=True)
