@@ -109,6 +109,11 @@ def test_a_head_with_disagreement_needs_members_and_tables(case: str) -> None:
     assert_equal(state(model.encoder), before, "")
 
 
+def test_members_without_disagreement_to_learn_are_refused() -> None:
+    with pytest.raises(ValueError, match="members=3 teach a head with disagreement"):
+        fit_density_regression(network(), batches(*wave(50)), batches(*wave(20)), members=3, verbose=False)
+
+
 @pytest.mark.parametrize(
     ("settings", "taught"),
     [

@@ -238,6 +238,8 @@ def _first_step(
 ) -> Losses:
     """Step 1, by likelihood alone or by way of a teacher, whose weights are kept likewise."""
     if not model.head.disagreement:
+        if members:
+            raise ValueError(f"members={members} teach a head with disagreement: build it so, or set members to 0.")
         return pretrain(model, train, held_out, options, progress)
     if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches | None) and members > 0):
         raise ValueError("A head with disagreement needs members of at least 1, and train and held_out TensorBatches.")
