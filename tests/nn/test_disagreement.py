@@ -343,7 +343,7 @@ def test_predictions_of_any_finite_features_are_finite(name: str, head: str, exp
 # -- the tempering ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dims", "expected"), [(1, (2.0, 0.35, 2.0)), (9, (2.0, 0.35, 2.0)), (10, (1.0, 1.0, 0.0))])
+@pytest.mark.parametrize(("dims", "expected"), [(1, (1.5, 0.05, 2.0)), (9, (1.5, 0.05, 2.0)), (10, (1.0, 2.0, 0.0))])
 def test_growth_suits_the_number_of_dimensions(dims: int, expected: tuple[float, float, float]) -> None:
     tempering = RobustTempering()
     tempering.suit(dims)
@@ -371,5 +371,5 @@ def test_step_two_suits_the_tempering_of_heads_with_disagreement_alone(dims: int
     model = DensityRegression(nn.Identity(), dims, head=MeanHead(dims, disagreement=disagreement), density="gaussian")
     fit_density(model, rows, rows)
     assert isinstance(model.tempering, RobustTempering)
-    usual = {3: (2.0, 0.35), 12: (1.0, 1.0)}[dims] if disagreement else (2.0, DEFAULT_REACH)
+    usual = {3: (1.5, 0.05), 12: (1.0, 2.0)}[dims] if disagreement else (2.0, DEFAULT_REACH)
     assert (model.tempering.exponent.item(), model.tempering.learnt_reach.item()) == pytest.approx(usual)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +21,7 @@ from density_regression.training.batches import TensorBatches
 from density_regression.training.distillation import COPIES, Lessons, _LessonLoss, distil, lesson_losses, made_up_rows
 from density_regression.training.teacher import Lesson, Teacher, teach
 from training.checkpoint_helpers import TABLE, regressor
-from training.helpers import batches, generator, network, state, wave
+from training.helpers import assert_equal, batches, generator, network, state, wave
 
 CPU = torch.device("cpu")
 
@@ -61,7 +62,7 @@ def test_equal_lessons_cost_nothing_and_others_something() -> None:
         assert (lesson_losses(other, one) > 0).all()
 
 
-def test_the_loss_is_the_divergence_of_the_totals_and_half_of_that_of_the_noises() -> None:
+def test_the_loss_is_the_divergence_of_the_totals_and_shares_of_those_of_the_parts() -> None:
     learnt, taught = lesson(0), lesson(1)
 
     def total(part: Lesson) -> Normal:
@@ -70,8 +71,26 @@ def test_the_loss_is_the_divergence_of_the_totals_and_half_of_that_of_the_noises
     def noise(part: Lesson) -> Normal:
         return Normal(torch.zeros_like(part.mean), part.log_noise.exp().sqrt())
 
-    expected = kl_divergence(total(taught), total(learnt)) + 0.5 * kl_divergence(noise(taught), noise(learnt))
+    def disagreement(log_ratio: Tensor) -> Normal:
+        return Normal(torch.zeros_like(log_ratio), (0.5 * log_ratio).exp())
+
+    gap = taught.log_ratio - learnt.log_ratio
+    assert (gap > 2).any()
+    assert (gap < -2).any()
+    # Up to a gap of two; beyond it, straight on at the slope that it has there, (e^2 - 1) / 2.
+    of_ratio = kl_divergence(disagreement(gap.clamp_max(2.0)), disagreement(torch.zeros_like(gap)))
+    of_ratio = of_ratio + (math.exp(2) - 1) / 2 * (gap - 2).clamp_min(0)
+    of_noise = kl_divergence(noise(taught), noise(learnt))
+    expected = kl_divergence(total(taught), total(learnt)) + 0.5 * of_noise + 0.3 * of_ratio
     torch.testing.assert_close(lesson_losses(learnt, taught), expected.mean(1))
+
+
+def test_a_teacher_who_disagrees_beyond_all_measure_does_not_blow_the_loss_up() -> None:
+    zero = torch.zeros(1, 1, dtype=torch.float64)
+    learnt = Lesson(zero, zero, (zero - 40).requires_grad_())
+    loss = lesson_losses(learnt, Lesson(zero, zero, zero)).sum()
+    (gradient,) = torch.autograd.grad(loss, learnt.log_ratio)
+    assert 0 < -gradient.item() < 1.5
 
 
 @pytest.mark.parametrize("targets", [1, 2])
@@ -235,10 +254,17 @@ def test_bounds_are_quantiles_of_what_is_taught() -> None:
 
 
 def test_of_a_large_table_some_rows_are_varied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distillation, "MOST_MADE_UP", 40)
+    monkeypatch.setattr(distillation, "MOST_AT_ONCE", 40)
     found = list(lessons(table(), untaught()))
     assert [len(x) for x, *_ in found] == [35] * 4
     assert all(((y[:, -1] > 0) == (torch.arange(35) < 25)).all() for _, y, _ in found)
+
+
+def test_no_more_rows_are_made_up_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distillation, "MOST_MADE_UP", 150)
+    own = lessons(table(), untaught())
+    made_up = torch.cat([x[25:] for _ in range(3) for x, *_ in own])
+    assert len(made_up.unique()) == 150
 
 
 # -- what is learnt ---------------------------------------------------------------------------------------------------
@@ -267,6 +293,18 @@ def test_the_network_says_what_its_teacher_says() -> None:
     assert outside.mean() > log_ratio.mean() + 0.5
     low, high = model.head.ratio_low, model.head.ratio_low + model.head.ratio_range
     assert low - 1e-5 <= log_ratio.min() <= log_ratio.max() <= high + 1e-5
+
+
+def test_held_out_rows_choose_no_weights() -> None:
+    """Those of the last epoch are kept, though the likelihood of held-out rows was better before."""
+    (x, y), options = wave(40, noise=0.5), TrainingOptions(epochs=200, patience=3)
+    model = taught_network()
+    other = copy.deepcopy(model)
+    losses = distil(model, untaught(), batches(x, y), batches(x + 9, y - 9), options)
+    assert len(losses.held_out) == 50
+    assert min(losses.held_out) < losses.held_out[-1]
+    distil(other, untaught(), batches(x, y), batches(*wave(40, 8)), options)
+    assert_equal(state(other), state(model), "")
 
 
 def test_without_held_out_rows_it_learns_all_the_same() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import kstest
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -17,7 +18,7 @@ from density_regression.nn.heads import ADDED_RATIO, MeanHead
 from density_regression.tabular.table import Floats
 from density_regression.training import teacher as teacher_module
 from density_regression.training.batches import TensorBatches
-from density_regression.training.teacher import Lesson, Teacher, _TeacherLoss, part_of, teach
+from density_regression.training.teacher import Lesson, Teacher, _TeacherLoss, block_weights, part_of, teach
 from training.helpers import assert_equal, batches, generator, network, state, wave
 
 
@@ -116,7 +117,7 @@ def test_held_out_rows_are_judged_by_the_gaussian_that_is_taught() -> None:
         assert loss(x, y, weight.double()).item() == pytest.approx(expected.item())
 
 
-def test_in_training_each_member_has_its_own_likelihood() -> None:
+def test_in_training_each_member_has_its_own_likelihood_and_weights() -> None:
     """By the weight of all their rows: members with heavy ones count for more."""
     teacher = drawn()
     x = torch.randn(4, 10, 3, generator=generator(), dtype=torch.float64)
@@ -126,9 +127,13 @@ def test_in_training_each_member_has_its_own_likelihood() -> None:
     )
     mean, variance = (torch.from_numpy(values) for values in by_member(teacher, x.numpy()))
     losses = -Normal(mean, variance.sqrt()).log_prob(y).mean(2)
-    expected = (losses * weight).sum() / weight.sum()
+    # Each row comes with what every member gives to it, and a member takes its own.
+    drawn_weights = torch.rand(4, 10, 4, generator=generator(8), dtype=torch.float64)
+    own = torch.stack([drawn_weights[member, :, member] for member in range(4)])
+    expected = (losses * weight * own).sum() / weight.sum()
     with torch.no_grad():
-        assert _TeacherLoss(teacher).train()(x, y, weight).item() == pytest.approx(expected.item())
+        found = _TeacherLoss(teacher).train()(x, torch.cat([y, drawn_weights], 2), weight)
+    assert found.item() == pytest.approx(expected.item())
 
 
 # -- where it begins --------------------------------------------------------------------------------------------------
@@ -186,6 +191,53 @@ def test_only_a_plain_network_has_a_teacher() -> None:
         Teacher.of(DensityRegression(ResidualMLP(1, (4, 4)), 4), 3, seed=0)
 
 
+# -- the weights of the rows ------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_block_have_one_weight_and_blocks_weights_of_the_exponential_distribution() -> None:
+    x = torch.randn(16_000, 2, generator=generator())
+    weight = block_weights(x, generator(3))
+    blocks = weight.unique()
+    assert len(blocks) == 1000
+    assert kstest(blocks.numpy(), "expon").pvalue > 0.01
+    assert torch.equal(weight, block_weights(x, generator(3)))
+    assert not torch.equal(weight, block_weights(x, generator(2)))
+
+
+def test_a_row_belongs_to_the_nearest_centre(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found for some rows at a time, and by a loop over all pairs."""
+    monkeypatch.setattr(teacher_module, "ROWS_AT_ONCE", 70)
+    x = torch.randn(1000, 3, generator=generator())
+    weight = block_weights(x, generator(1))
+    centres = x[torch.randperm(1000, generator=generator(1))[:63]]
+    nearest = np.array([np.argmin([np.sum((row - centre) ** 2) for centre in centres.numpy()]) for row in x.numpy()])
+    of_block = [set(weight[torch.from_numpy(nearest == block)].tolist()) for block in range(63)]
+    assert all(len(found) == 1 for found in of_block)
+    assert len(set.union(*of_block)) == 63
+
+
+def test_near_copies_are_drawn_together() -> None:
+    """So that members differ where a row and its copies are all that is known."""
+    x = torch.randn(200, 3, generator=generator()).repeat_interleave(5, 0)
+    weight = block_weights(x + 1e-4 * torch.randn(1000, 3, generator=generator(3)), generator(1))
+    spread = weight.view(200, 5).std(1)
+    # But for the few rows whose copies are centres of two blocks.
+    assert (spread == 0).float().mean() > 0.8
+
+
+@pytest.mark.parametrize("rows", [1, 3, 50, 200])
+def test_few_rows_have_blocks_of_few(rows: int) -> None:
+    weight = block_weights(torch.randn(rows, 2, generator=generator()), generator(1))
+    assert len(weight.unique()) == min(rows, 50)
+    assert (weight > 0).all()
+
+
+def test_equal_rows_are_one_block() -> None:
+    weight = block_weights(torch.ones(100, 2), generator(1))
+    assert len(weight.unique()) == 1
+    assert weight.isfinite().all()
+
+
 # -- how it is trained ------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +271,8 @@ def test_a_taught_teacher_fits_its_rows_and_disagrees_beyond_them() -> None:
     untaught = Teacher.of(network(), 3, seed=3).lesson(x)
     assert rmse(near) < 0.3
     assert rmse(untaught) > 0.5
-    assert far.log_ratio.mean() > near.log_ratio.mean() + 1
+    far_variance, near_variance = (part.log_noise + part.log_ratio for part in (far, near))
+    assert far_variance.mean() > near_variance.mean() + 1
 
 
 @pytest.mark.parametrize("most", [50, 1000])
@@ -233,15 +286,22 @@ def test_members_are_trained_on_the_same_rows_in_orders_of_their_own(
     teach(network(), batches(x, y, 20), batches(x, y), 3, TrainingOptions(epochs=101, smoothness=0.1))
     _, train, held_out, options, _ = given
     assert isinstance(train, TensorBatches)
-    order = torch.cat([batch[0] for batch in train], dim=1)[..., 0]
+    order, y, _ = (torch.cat(parts, dim=1) for parts in zip(*train, strict=True))
+    order = order[..., 0]
     assert order.shape == (3, min(most, 100))
     assert len(order.unique(dim=0)) == 3
     assert len(order.sort(dim=1).values.unique(dim=0)) == 1
     assert len(order[0].unique()) == min(most, 100)
+    # What the members give to a row goes with the row.
+    assert y.shape == (3, min(most, 100), 1 + 3)
+    sorted_weights = [rows[by.argsort(), 1:] for rows, by in zip(y, order, strict=True)]
+    assert all(torch.equal(other, sorted_weights[0]) for other in sorted_weights)
+    assert (sorted_weights[0].std(0) > 0.1).all()
+    assert len(sorted_weights[0].T.unique(dim=0)) == 3
     assert held_out.rows[0] is x
     assert (options.epochs, options.smoothness) == (26, 0.0)
 
 
-@pytest.mark.parametrize(("epochs", "expected"), [(0, 0), (7, 7), (20, 20), (79, 20), (100, 25), (101, 26)])
-def test_teacher_and_network_have_a_quarter_of_the_epochs_but_at_least_twenty(epochs: int, expected: int) -> None:
+@pytest.mark.parametrize(("epochs", "expected"), [(0, 0), (7, 7), (16, 16), (63, 16), (100, 25), (101, 26)])
+def test_teacher_and_network_have_a_quarter_of_the_epochs_but_at_least_sixteen(epochs: int, expected: int) -> None:
     assert part_of(TrainingOptions(epochs=epochs)).epochs == expected

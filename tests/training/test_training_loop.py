@@ -71,6 +71,41 @@ class Slope(nn.Module):
         return self.weight.sum()
 
 
+class Held(Slope):
+    """Its held-out losses are those given, one for each epoch."""
+
+    def __init__(self, held_out: list[float]) -> None:
+        super().__init__()
+        self.held_out = list(held_out)
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        if self.training:
+            return super().forward(x, y, weight)
+        return torch.tensor(self.held_out.pop(0), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "keep_last", "kept"),
+    [
+        ([3.0, 1.0, 2.0, 4.0], False, 2),
+        ([3.0, 1.0, 2.0, 4.0], True, 4),
+        ([3.0, 1.0, 2.0, math.inf], True, 3),
+        ([3.0, 1.0, math.nan, math.nan], True, 2),
+    ],
+)
+def test_which_weights_are_kept(held_out: list[float], keep_last: bool, kept: int) -> None:
+    """Those with the best held-out loss, or the last ones whose loss is a number, whatever the patience."""
+    objective = Held(held_out)
+    options = TrainingOptions(epochs=4, patience=1 if keep_last else None, weight_decay=0.0)
+    ones = batches(torch.ones(20, 1), torch.ones(20, 1), 5)
+    (losses,) = optimise(objective, ones, ones.sample(5), options, keep_last=keep_last)
+    # Four steps an epoch; a weight is written down before each.
+    after = [*objective.seen[4::4], None]
+    expected = after[kept - 1]
+    assert len(losses.held_out) == 4
+    assert objective.weight.item() == expected if expected is not None else objective.weight.item() < objective.seen[-1]
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.5])
 def test_the_rate_falls_to_zero_along_a_cosine(decay: float) -> None:
     """Of a gradient that is always 1, a step of Adam is the rate itself; decay takes its share of the weight before."""

@@ -31,8 +31,8 @@ class Growth(NamedTuple):
     start: float
 
 
-USUAL_GROWTH: Final = Growth(exponent=1.0, reach=1.0, start=0.0)
-FAST_GROWTH: Final = Growth(exponent=2.0, reach=0.35, start=2.0)
+USUAL_GROWTH: Final = Growth(exponent=1.0, reach=2.0, start=0.0)
+FAST_GROWTH: Final = Growth(exponent=1.5, reach=0.05, start=2.0)
 FEW_DIMENSIONS: Final = 9
 """Most dimensions of a density in which disagreement grows fast."""
 

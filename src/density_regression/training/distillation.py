@@ -27,7 +27,11 @@ LIKELIHOOD_WEIGHT: Final = 0.3
 """Weight of the likelihood of the targets beside the lesson."""
 
 NOISE_WEIGHT: Final = 0.5
-"""Weight of the noise alone beside mean and total variance."""
+RATIO_WEIGHT: Final = 0.3
+"""Weights of the noise alone and of log r alone beside mean and total variance."""
+
+STEEPEST: Final = 2.0
+"""Gap of log r up to which its loss grows like an exponential; beyond it linearly, as a teacher may differ by more."""
 
 BOUNDS: Final = (0.02, 0.999)
 """Quantiles of log r to which it is bounded: the lower one on training rows, the upper one on all."""
@@ -39,8 +43,11 @@ JITTER: Final = 0.5
 """Median standard deviation of the noise that is added to some columns of made-up rows."""
 
 COPIES: Final = 4
-MOST_MADE_UP: Final = 20_000
-"""Made-up rows for each training row, and most training rows of which they are made."""
+MOST_MADE_UP: Final = 80_000
+"""Made-up rows for each training row, and most of them in all."""
+
+MOST_AT_ONCE: Final = 20_000
+"""Most made-up rows in an epoch: as many as there are training rows, up to this."""
 
 
 def distil(
@@ -54,12 +61,15 @@ def distil(
     """Step 1 with a teacher: encoder and head learn what it says of training rows and of made-up ones.
 
     The loss is the divergence from the teacher's Gaussian to the network's, with a share for the noise alone and one
-    for the likelihood of the targets.
+    for the likelihood of the targets. The last weights are kept: the teacher is smooth enough not to be overfitted,
+    and held-out rows that choose nothing tell the scale of the variance better.
     """
     model.head.reset()
     lessons = Lessons(teacher, train, options.seed, find_device(options.device))
     model.head.bound_ratio(*lessons.bounds)
-    (losses,) = optimise(_LessonLoss(model), lessons, held_out, part_of(options), progress, name="1/3 network")
+    (losses,) = optimise(
+        _LessonLoss(model), lessons, held_out, part_of(options), progress, name="1/3 network", keep_last=True
+    )
     model.eval()
     return losses
 
@@ -77,7 +87,7 @@ class Lessons:
             # A row without weight is as good as none.
             x, y, weight = (part[weight > 0] for part in (x, y, weight))
         generator = torch.Generator().manual_seed(seed)
-        made_up = made_up_rows(x, COPIES * min(len(x), MOST_MADE_UP), generator)
+        made_up = made_up_rows(x, min(COPIES * len(x), MOST_MADE_UP), generator)
         lessons = teacher.lesson(x), teacher.lesson(made_up)
         low, high = BOUNDS
         ratio = torch.cat([lesson.log_ratio for lesson in lessons])
@@ -87,7 +97,7 @@ class Lessons:
         known = torch.cat([y, *lessons[0], weight[:, None]], 1)
         unknown = torch.cat([torch.zeros_like(lessons[1].mean), *lessons[1], weight.new_zeros(len(made_up), 1)], 1)
         self._known = TensorBatches(x, known, weight, train.batch_size, generator)
-        size = math.ceil(min(len(x), MOST_MADE_UP) / len(self._known))
+        size = math.ceil(min(len(x), MOST_AT_ONCE) / len(self._known))
         self._made_up = TensorBatches(made_up, unknown, weight.new_ones(len(made_up)), size, generator)
         self._more: Iterator[tuple[Tensor, ...]] = iter(())
 
@@ -131,13 +141,16 @@ class _LessonLoss(nn.Module):
 def lesson_losses(learnt: Lesson, taught: Lesson) -> Tensor:
     """Losses (n,) of a network against its teacher, in nats, averaged over targets; 0 if they agree.
 
-    The Kullback-Leibler divergence between the Gaussians with the noise and the disagreement, and half of that between
-    two of equal mean with the noise alone.
+    The Kullback-Leibler divergence between the Gaussians with the noise and the disagreement, half of that between two
+    of equal mean with the noise alone, and a share of that between two of equal mean with the disagreement alone.
     """
     log_total, own_total = (part.log_noise + F.softplus(part.log_ratio) for part in (taught, learnt))
     squared = (taught.mean - learnt.mean).square() * torch.exp(-own_total)
     both = _divergence(log_total - own_total) + 0.5 * squared
-    return (both + NOISE_WEIGHT * _divergence(taught.log_noise - learnt.log_noise)).mean(-1)
+    noise, ratio = taught.log_noise - learnt.log_noise, taught.log_ratio - learnt.log_ratio
+    beyond = 0.5 * math.expm1(STEEPEST) * (ratio - STEEPEST).clamp_min(0.0)
+    alone = NOISE_WEIGHT * _divergence(noise) + RATIO_WEIGHT * (_divergence(ratio.clamp_max(STEEPEST)) + beyond)
+    return (both + alone).mean(-1)
 
 
 def _divergence(log_ratio: Tensor) -> Tensor:

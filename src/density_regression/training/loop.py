@@ -102,6 +102,7 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
     progress: Monitor | None = None,
     *,
     name: str = "network",
+    keep_last: bool = False,
 ) -> list[Losses]:
     """Minimise a loss by AdamW over mini-batches, and keep the weights with the best held-out loss.
 
@@ -118,6 +119,8 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
         Rows whose loss decides which weights are best; without them the training loss does.
     options, progress, name : TrainingOptions, Monitor and str
         How to train; where to show the progress, and under which name.
+    keep_last : bool
+        Train for all epochs and keep the last weights with a finite held-out loss, which then chooses nothing.
 
     Returns
     -------
@@ -134,7 +137,8 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
     trained = [parameter for parameter in weights.parameters() if parameter.requires_grad]
     if options.epochs > 0 and not trained:
         raise ValueError("There is nothing to train: no parameter of the network requires a gradient.")
-    best = _Best(options.patience)
+    patience = None if keep_last else options.patience
+    best = _Best(patience)
     read = reader(train)
     in_memory = isinstance(train, TensorBatches)
     mean_weight = train.mean_weight() if isinstance(train, TensorBatches) else None
@@ -174,7 +178,8 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
             raise ValueError("The training batches have no rows with weight: give some a weight above 0.")
         with average.in_place():
             value = total / length if held_out is None else _evaluate(objective, held_out, fabric.device)
-            running = best.see(value, weights)
+            score = torch.where(value.isfinite(), -float(step), math.inf) if keep_last else value
+            running = best.see(score, weights)
         for losses, loss in ((held_losses, value), (train_losses, total / length)):
             losses.append(torch.where(running, loss, losses[-1]) if losses else loss)
         if progress is not None:
@@ -188,7 +193,7 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
     if not all(parameter.isfinite().all() for parameter in weights.parameters()):
         raise ValueError(DIVERGED)
     both = zip(_by_member(held_losses), _by_member(train_losses), strict=True)
-    return [own.until(_stopping_epoch(own.held_out, options.patience)) for own in starmap(Losses, both)]
+    return [own.until(_stopping_epoch(own.held_out, patience)) for own in starmap(Losses, both)]
 
 
 def _by_member(losses: list[Tensor]) -> list[list[float]]:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from density_regression.nn.model import DensityRegression
     from density_regression.training.progress import Monitor
 
-__all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "part_of", "teach"]
+__all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "block_weights", "part_of", "teach"]
 
 EPOCH_SHARE: Final = 1 / 4
 """Share of a fit's epochs in which the teacher is trained; as many follow for the network that learns from it."""
 
-FEWEST_EPOCHS: Final = 20
+FEWEST_EPOCHS: Final = 16
 """Of either, unless the fit has fewer in all."""
 
 MOST_ROWS: Final = 50_000
@@ -37,6 +37,10 @@ MOST_ROWS: Final = 50_000
 
 ROWS_AT_ONCE: Final = 8192
 """Rows of which the teacher is asked at a time."""
+
+BLOCK_ROWS: Final = 16
+FEWEST_BLOCKS: Final = 50
+"""Rows of a block, on average: neighbours to which a member gives the same weight. And fewest blocks, of fewer rows."""
 
 
 class Lesson(NamedTuple):
@@ -142,7 +146,10 @@ class _SharedLinear(nn.Module):
 
 
 class _TeacherLoss(nn.Module):
-    """Mean of the members' losses; of held-out rows the loss of the Gaussian that they teach together."""
+    """Mean of the members' losses; of held-out rows the loss of the Gaussian that they teach together.
+
+    In training, y (M, b, k + M) has the weights that the members give to each row beside its targets.
+    """
 
     def __init__(self, teacher: Teacher) -> None:
         super().__init__()
@@ -151,8 +158,11 @@ class _TeacherLoss(nn.Module):
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         moments = self.teacher(x)
         if self.training:
-            # All at once: a member whose batch is heavy counts for more in this step.
-            return weighted_mean(gaussian_losses(moments, y).flatten(), weight.flatten())
+            y, drawn = y.tensor_split([moments.mean.shape[-1]], dim=-1)
+            losses = gaussian_losses(moments, y) * drawn.diagonal(dim1=0, dim2=2).T
+            # All at once: a member whose batch is heavy counts for more in this step. The weights that were drawn have
+            # mean one: to divide by those of a small batch would count its heavy rows for less.
+            return weighted_mean(losses.flatten(), weight.flatten())
         mean, log_noise, log_ratio = _together(moments)
         log_std = 0.5 * (log_noise + F.softplus(log_ratio))
         return weighted_mean(gaussian_losses(Moments(mean, log_std), y), weight)
@@ -166,17 +176,31 @@ def teach(
     options: TrainingOptions,
     progress: Monitor | None = None,
 ) -> Teacher:
-    """Train a teacher for a model: each member on its own order of the rows, by its own likelihood."""
+    """Train a teacher for a model: each member on its own order and weights of the rows, by its own likelihood."""
     teacher = Teacher.of(model, members, options.seed).to(find_device(options.device))
-    rows = train.sample(MOST_ROWS).rows
+    x, y, weight = train.sample(MOST_ROWS).rows
     shuffles = [torch.Generator().manual_seed(options.seed + i) for i in range(members)]
-    own = TensorBatches(*rows, train.batch_size, shuffles)
+    drawn = torch.stack([block_weights(x, torch.Generator().manual_seed(options.seed + i)) for i in range(members)], 1)
+    own = TensorBatches(x, torch.cat([y, drawn.to(y)], 1), weight, train.batch_size, shuffles)
     if progress is not None:
         progress.name, name = "teach", progress.name
     optimise(_TeacherLoss(teacher), own, held_out, part_of(options), progress, name="1/3 teacher")
     if progress is not None:
         progress.name = name
     return teacher.eval()
+
+
+def block_weights(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Weights (n,) of rows (n, c) for one member: a Bayesian bootstrap (Rubin, 1981) of blocks of neighbours.
+
+    The members then differ by as much as the rows leave open. Single rows would not do: where rows have near copies,
+    every member would still know all of them. A block has the rows nearest to one of a few, drawn at random; its weight
+    is drawn from the exponential distribution.
+    """
+    blocks = max(math.ceil(len(x) / BLOCK_ROWS), FEWEST_BLOCKS)
+    centres = x[torch.randperm(len(x), generator=generator)[:blocks].to(x.device)]
+    block = torch.cat([torch.cdist(rows, centres).argmin(1) for rows in x.split(ROWS_AT_ONCE)])
+    return torch.empty(len(centres)).exponential_(generator=generator).to(x)[block]
 
 
 def part_of(options: TrainingOptions) -> TrainingOptions:
