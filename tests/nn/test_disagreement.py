@@ -343,7 +343,7 @@ def test_predictions_of_any_finite_features_are_finite(name: str, head: str, exp
 # -- the tempering ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dims", "expected"), [(1, (1.5, 0.05, 2.0)), (9, (1.5, 0.05, 2.0)), (10, (1.0, 2.0, 0.0))])
+@pytest.mark.parametrize(("dims", "expected"), [(1, (1.5, 0.08, 2.0)), (9, (1.5, 0.08, 2.0)), (10, (1.0, 2.0, 0.0))])
 def test_growth_suits_the_number_of_dimensions(dims: int, expected: tuple[float, float, float]) -> None:
     tempering = RobustTempering()
     tempering.suit(dims)
@@ -371,5 +371,43 @@ def test_step_two_suits_the_tempering_of_heads_with_disagreement_alone(dims: int
     model = DensityRegression(nn.Identity(), dims, head=MeanHead(dims, disagreement=disagreement), density="gaussian")
     fit_density(model, rows, rows)
     assert isinstance(model.tempering, RobustTempering)
-    usual = {3: (1.5, 0.05), 12: (1.0, 2.0)}[dims] if disagreement else (2.0, DEFAULT_REACH)
+    usual = {3: (1.5, 0.08), 12: (1.0, 2.0)}[dims] if disagreement else (2.0, DEFAULT_REACH)
     assert (model.tempering.exponent.item(), model.tempering.learnt_reach.item()) == pytest.approx(usual)
+
+
+@pytest.mark.parametrize(("dims", "reach", "capped"), [(3, "auto", True), (3, 2.0, False), (12, "auto", False)])
+def test_in_few_dimensions_the_density_alone_grows(dims: int, reach: float | Literal["auto"], capped: bool) -> None:
+    """Log r has no more than what 99 in 100 training rows have."""
+    z = torch.randn(300, dims, generator=generator())
+    weight = 0.5 + torch.rand(300, generator=generator(1))
+    head = MeanHead(dims, disagreement=True)
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.randn(3, dims, generator=generator(2)))
+        head.bound_ratio(torch.tensor([-4.0]), torch.tensor([20.0]))
+        before = head.taught(z)[2]
+        far = head.taught(100 * z)[2]
+    assert before is not None
+    assert far is not None
+    model = DensityRegression(
+        nn.Identity(), dims, head=head, density="gaussian", tempering=RobustTempering(reach=reach)
+    )
+    rows = Features(z, z[:, :1], weight)
+    fit_density(model, rows, rows)
+    with torch.no_grad():
+        after = head.taught(100 * z)[2]
+    assert after is not None
+    values, order = before[:, 0].sort()
+    share = weight[order].cumsum(0) / weight.sum()
+    high = values[(share >= 0.99).nonzero()[0, 0]]
+    assert far.max() > high + 5
+    torch.testing.assert_close(after.max(), high if capped else far.max())
+    assert head.ratio_low == -4
+
+
+def test_a_cap_above_the_bounds_changes_nothing() -> None:
+    head = MeanHead(2, disagreement=True)
+    z = torch.randn(50, 2, generator=generator())
+    head.bound_ratio(torch.tensor([0.0]), torch.tensor([0.0]))
+    head.cap_ratio(z, torch.ones(50))
+    assert head.ratio_range == 0
+    assert head.taught(z)[2].isfinite().all()  # type: ignore[union-attr]

@@ -35,6 +35,9 @@ RATIO_LIMIT: Final = 20.0
 WIDEST_RANGE: Final = 30.0
 """How far outside its bounds the output for log r is constant; and the largest distance of these bounds."""
 
+HIGHEST_RATIO: Final = 0.99
+"""Quantile of log r on training rows to which `Head.cap_ratio` bounds it."""
+
 INITIAL_STATE: Final = {
     **{"s_low": -S_LIMIT, "s_high": S_LIMIT, "s_min": -S_LIMIT, "s_max": S_LIMIT},
     **{"level": 0.0, "detail": 1.0, "offset": 0.0},
@@ -202,6 +205,12 @@ class Head(nn.Module, ABC):
         """Keep log r between `low` and `high` (k,)."""
         self.ratio_low.copy_(low)
         self.ratio_range.copy_((high - low).clamp(0.0, WIDEST_RANGE))
+
+    @torch.no_grad()
+    def cap_ratio(self, z: Tensor, weight: Tensor) -> None:
+        """Keep log r at most at its 99 % quantile on the training features `z` (n, D)."""
+        (high,) = weighted_quantiles(self.log_ratio(self._linear(z)[2]), [HIGHEST_RATIO], weight)
+        self.ratio_range.copy_((high - self.ratio_low).clamp_min(0.0).minimum(self.ratio_range))
 
     def log_ratio(self, ratio: Tensor) -> Tensor:
         """Log r within its bounds, from the linear map's third output (n, k): the bounds' corners are softplus."""

@@ -32,7 +32,7 @@ class Growth(NamedTuple):
 
 
 USUAL_GROWTH: Final = Growth(exponent=1.0, reach=2.0, start=0.0)
-FAST_GROWTH: Final = Growth(exponent=1.5, reach=0.05, start=2.0)
+FAST_GROWTH: Final = Growth(exponent=1.5, reach=0.08, start=2.0)
 FEW_DIMENSIONS: Final = 9
 """Most dimensions of a density in which disagreement grows fast."""
 
@@ -182,13 +182,17 @@ class RobustTempering(Tempering):
         """
         if self.reach != "auto":
             return
-        growth = FAST_GROWTH if dims <= FEW_DIMENSIONS else USUAL_GROWTH
+        growth = FAST_GROWTH if self.grows_fast(dims) else USUAL_GROWTH
         given = self._given_exponent
         self._store(
             exponent=torch.tensor(growth.exponent if given == DEFAULT_EXPONENT else given),
             learnt_reach=torch.tensor(growth.reach),
             reference=self.reference - growth.start * self.spread,
         )
+
+    def grows_fast(self, dims: int) -> bool:
+        """Whether disagreement grows fast in so many dimensions; never where a reach was given."""
+        return self.reach == "auto" and dims <= FEW_DIMENSIONS
 
     def set_reach(self, reach: float) -> None:
         """Set the reach that was learnt."""

@@ -254,9 +254,10 @@ def _first_step(
 
 
 def fit_density(model: DensityRegression, train: Features, held_out: Features | None, *, seed: int = 0) -> None:
-    """Step 2: the density of the features, and the levels of its tempering; encoder and head stay as they are.
+    """Step 2: the density of the features, and the levels of its tempering; the encoder stays as it is.
 
-    Without held-out rows a fifth of the others is set aside: a density is highest at the very rows it was fitted to.
+    Of a head with disagreement the upper bound of log r may change, where the density alone is to grow. Without
+    held-out rows a fifth of the others is set aside: a density is highest at the very rows it was fitted to.
     """
     if model.density is None:
         return
@@ -270,6 +271,8 @@ def fit_density(model: DensityRegression, train: Features, held_out: Features | 
         model.tempering.fit(known, levels, held_out_weight=held_out.weight)
     if model.head.disagreement and isinstance(model.tempering, RobustTempering):
         model.tempering.suit(model.density.dims)
+        if model.tempering.grows_fast(model.density.dims):
+            model.head.cap_ratio(train.z, train.weight)
     model.keep_levels(levels)
 
 
