@@ -13,7 +13,7 @@ from density_regression.estimators.hooks import RegressorHooks
 from density_regression.tabular.columns import Columns, Table, column_names, is_frame, of_array, read_frame
 from density_regression.tabular.table import Floats, refuse_non_numbers
 
-__all__ = ["CodedRows", "rows_to_predict", "training_rows"]
+__all__ = ["CodedRows", "column_labels", "rows_to_predict", "table_to_predict", "training_rows"]
 
 OF_TARGETS: Final[dict[str, Any]] = {"dtype": np.float64, "multi_output": True, "y_numeric": True}
 
@@ -74,7 +74,7 @@ def training_rows(
 def rows_to_predict(estimator: RegressorHooks, X: ArrayLike) -> Floats | CodedRows:
     """Rows to predict, checked."""
     if estimator.columns_ is not None:
-        return CodedRows(estimator.columns_, _matching(estimator, X, estimator.columns_.used))
+        return CodedRows(estimator.columns_, table_to_predict(estimator, X))
     rows = _numbers(estimator, X)
     if np.isnan(rows).any():
         row, column = np.argwhere(np.isnan(rows))[0]
@@ -83,6 +83,12 @@ def rows_to_predict(estimator: RegressorHooks, X: ArrayLike) -> Floats | CodedRo
             "table without gaps: fill or drop them, or fit to rows of which some have gaps."
         )
     return rows
+
+
+def table_to_predict(estimator: RegressorHooks, X: ArrayLike) -> Table:
+    """The columns of rows to predict that an estimator's code reads."""
+    assert estimator.columns_ is not None
+    return _matching(estimator, X, estimator.columns_.used)
 
 
 def column_labels(estimator: RegressorHooks) -> list[str]:

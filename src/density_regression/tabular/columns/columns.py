@@ -73,7 +73,7 @@ class Columns:
                 f"X has no column to learn from: {_described(left_out)}. Give numbers, categories or dates."
             )
         if left_out:
-            warnings.warn(f"Left out of X: {_described(left_out)}.", UserWarning, stacklevel=2)
+            warnings.warn(f"Left out of X: {_described(left_out)}.", UserWarning, stacklevel=5)
         if not any(coder.known for coder in coders):
             raise ValueError("X has no column to learn from: there is no value in any of its columns, only gaps.")
         return cls(coders)
@@ -82,6 +82,13 @@ class Columns:
     def names(self) -> tuple[str, ...]:
         """Names of the coded columns, such as "age", "age (missing)", "town=Ulm" and "town (rare)"."""
         return (*(name for coder in self.coders for name in coder.codes), NEVER_SEEN)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Places in the code of the values of number columns."""
+        starts = np.cumsum([0, *(len(coder.codes) for coder in self.coders)])
+        varying = [isinstance(coder, NumberColumn) and not coder.constant for coder in self.coders]
+        return tuple(int(start) for start, varies in zip(starts, varying, strict=False) if varies)
 
     @property
     def used(self) -> list[int]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from density_regression.tabular.table import Floats
 
-__all__ = ["DATE", "PERIODS", "TIME", "days_of", "is_date", "is_time", "parsed"]
+__all__ = ["DATE", "PERIODS", "TIME", "days_of", "is_date", "is_time", "iso_texts", "parsed"]
 
 PERIODS: Final = {"day": 1.0, "week": 7.0, "year": 365.2425}
 """Length of each cycle, in days; the year is the mean one of the calendar."""
@@ -51,6 +51,13 @@ def days_of(moments: NDArray[Any]) -> Floats:
     """Days since 1970 began of moments (n,) of numpy's type datetime64, NaN for missing ones."""
     counts = moments.astype("datetime64[us]")
     return np.where(np.isnat(counts), np.nan, counts.astype(np.int64) / _MICROSECONDS)
+
+
+def iso_texts(days: Floats, kind: str) -> list[str | None]:
+    """Dates (n,), or with the kind "time" times of day, as ISO text to the microsecond; None for NaN."""
+    counts = np.round(np.nan_to_num(days) * _MICROSECONDS).astype(np.int64).astype("datetime64[us]")
+    texts = [text if kind == "date" else text.partition("T")[2] for text in counts.astype(str).tolist()]
+    return [None if gap else text for text, gap in zip(texts, np.isnan(days), strict=True)]
 
 
 def _days(text: str | None) -> float:
