@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -348,3 +350,20 @@ def test_partial_dependence(reg: DensityRegressor) -> None:
     assert effect["Ulm"] < effect["Bonn"] < effect["Kiel"]
     size = partial_dependence(reg, FRAME, ["size"], grid_resolution=5)
     assert size["average"][0][-1] > size["average"][0][0]
+
+
+def test_arrays_need_no_library_of_frames() -> None:
+    code = """
+import importlib.abc, sys
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in ("pandas", "polars", "pyarrow"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+import numpy as np
+from density_regression import DensityRegressor
+X = np.array([[1.0, np.nan], [2.0, 3.0], [np.nan, 1.0], [4.0, 4.0]] * 5)
+reg = DensityRegressor(hidden=(4,), epochs=2, members=0, verbose=False).fit(X, np.arange(20.0))
+assert np.isfinite(reg.predict(X)).all()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

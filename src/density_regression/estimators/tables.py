@@ -54,13 +54,13 @@ def training_rows(
             validate_data(estimator, X, skip_check_array=True)
     if table is None:
         refuse_non_numbers(X, "X")
-        finite: Any = True if like is not None else "allow-nan"
         x, target = validate_data(
-            estimator, X, y, reset=like is None, ensure_min_samples=least, ensure_all_finite=finite, **OF_TARGETS
+            estimator, X, y, reset=like is None, ensure_min_samples=least, ensure_all_finite="allow-nan", **OF_TARGETS
         )
-        if np.isnan(x).any():
+        if like is not None:
+            _refuse_gaps(estimator, x)
+        elif np.isnan(x).any():
             table = of_array(x, _labels(estimator, x.shape[1]))
-            x = table
     if table is not None:
         table.refuse_infinity()
         x = table
@@ -76,12 +76,7 @@ def rows_to_predict(estimator: RegressorHooks, X: ArrayLike) -> Floats | CodedRo
     if estimator.columns_ is not None:
         return CodedRows(estimator.columns_, table_to_predict(estimator, X))
     rows = _numbers(estimator, X)
-    if np.isnan(rows).any():
-        row, column = np.argwhere(np.isnan(rows))[0]
-        raise ValueError(
-            f"{_labels(estimator, rows.shape[1])[column]} contains NaN (row {row}), and the model was fitted to a "
-            "table without gaps: fill or drop them, or fit to rows of which some have gaps."
-        )
+    _refuse_gaps(estimator, rows)
     return rows
 
 
@@ -117,6 +112,17 @@ def _matching(estimator: RegressorHooks, X: ArrayLike, used: Sequence[int]) -> T
         warnings.warn(f"X has {_listed(extra)}, unknown when the model was fitted: ignored.", UserWarning, stacklevel=2)
     _refuse_twice([name for name in given if name in needed])
     return read_frame(X, [given.index(name) for name in needed])
+
+
+def _refuse_gaps(estimator: RegressorHooks, rows: Floats) -> None:
+    """Raise a `ValueError` for gaps in rows for a model that was fitted to none."""
+    gaps = np.isnan(rows)
+    if gaps.any():
+        row, column = np.argwhere(gaps)[0]
+        raise ValueError(
+            f"{_labels(estimator, rows.shape[1])[column]} contains NaN (row {row}), and rows to fit to had no gaps: "
+            "fill or drop them, or fit to rows of which some have gaps."
+        )
 
 
 def _labels(estimator: RegressorHooks, columns: int) -> list[str]:
