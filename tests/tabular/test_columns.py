@@ -169,6 +169,15 @@ def test_text_of_its_own_in_nearly_every_row_is_left_out_by_name() -> None:
         fitted(frame[["id"]])
 
 
+def test_dates_in_another_form_are_named() -> None:
+    frame = pd.DataFrame({"sold": ["24/03/2019", "1/12/2019"] * 20, "n": range(40)})
+    with pytest.warns(UserWarning, match=r"'sold' of X is taken for categories, but looks like dates .*to_datetime"):
+        assert len(fitted(frame).names) == 4
+    frame["sold"] = [f"{i % 28 + 1}/{i // 28 + 1}/2019" for i in range(40)]
+    with pytest.warns(UserWarning, match=r"Left out of X: 'sold' .* look like dates: .*to_datetime"):
+        fitted(frame)
+
+
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [

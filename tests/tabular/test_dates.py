@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from density_regression.tabular.columns.dates import days_of, is_date, is_time, parsed
+from density_regression.tabular.columns.dates import days_of, is_date, is_time, iso_texts, looks_like_date, parsed
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ZONES = st.sampled_from([None, dt.UTC, *(dt.timezone(dt.timedelta(minutes=m)) for m in (-690, -60, 90, 720))])
@@ -54,6 +54,30 @@ def test_other_text_is_no_date(text: str) -> None:
     assert not is_date(text)
     assert not is_time(text)
     assert np.isnan(parsed([text])).all()
+
+
+@pytest.mark.parametrize("text", ["24/03/2019", "5.11.26", "2019/3/24", "3-24-2019 10:15", "2021-02-30", "2021-1-1"])
+def test_what_looks_like_a_date(text: str) -> None:
+    assert looks_like_date(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["2021-02-28", "2021-02-28T10:00", "Ulm", "1.5", "1.2.3.4", "192.168.0.1", "10/20", ""]
+)
+def test_what_does_not(text: str) -> None:
+    assert not looks_like_date(text)
+
+
+@given(st.lists(st.one_of(st.none(), st.datetimes(dt.datetime(1, 1, 1)))))
+def test_text_of_days_and_back(moments: list[dt.datetime | None]) -> None:
+    days = parsed(None if moment is None else moment.isoformat() for moment in moments)
+    np.testing.assert_array_equal(parsed(iso_texts(days, "date")), days)
+    shares = np.mod(days, 1.0)
+    np.testing.assert_allclose(
+        parsed(iso_texts(np.where(shares < 0.9999, shares, 0.0), "time"))[shares < 0.9999],
+        shares[shares < 0.9999],
+        atol=1e-10,
+    )
 
 
 def test_moments_of_numpy() -> None:

@@ -19,7 +19,7 @@ from density_regression.tabular.columns.coders import (
     NumberColumn,
     fit_coder,
 )
-from density_regression.tabular.columns.dates import PERIODS
+from density_regression.tabular.columns.dates import PERIODS, looks_like_date
 from density_regression.tabular.columns.values import Table
 from density_regression.tabular.table import Floats
 
@@ -74,6 +74,11 @@ class Columns:
             )
         if left_out:
             warnings.warn(f"Left out of X: {_described(left_out)}.", UserWarning, stacklevel=5)
+        for coder in coders:
+            if isinstance(coder, CategoryColumn) and coder.values and all(map(looks_like_date, coder.values)):
+                what = f"{coder.name!r} of X is taken for categories, but looks like dates ({coder.values[0]!r})"
+                remedy = "if it holds dates, convert it, by pandas.to_datetime for instance"
+                warnings.warn(f"{what}: {remedy}.", UserWarning, stacklevel=5)
         if not any(coder.known for coder in coders):
             raise ValueError("X has no column to learn from: there is no value in any of its columns, only gaps.")
         return cls(coders)
@@ -151,6 +156,8 @@ def _described(left_out: Sequence[LeftOut]) -> str:
     parts = []
     for coder in left_out:
         hint = ""
+        if looks_like_date(coder.example):
+            hint = "; these look like dates: convert them, by pandas.to_datetime for instance"
         if coder.numbers > 0.5:
             hint = "; most are numbers as text: convert them, by pandas.to_numeric(..., errors='coerce') for instance"
         count = f"{coder.different} different texts in {coder.known} rows"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from density_regression.tabular.table import Floats
 
-__all__ = ["DATE", "PERIODS", "TIME", "days_of", "is_date", "is_time", "iso_texts", "parsed"]
+__all__ = ["DATE", "PERIODS", "TIME", "days_of", "is_date", "is_time", "iso_texts", "looks_like_date", "parsed"]
 
 PERIODS: Final = {"day": 1.0, "week": 7.0, "year": 365.2425}
 """Length of each cycle, in days; the year is the mean one of the calendar."""
@@ -26,6 +26,9 @@ DATE: Final = (
 """Dates in ISO form, such as 2026-11-19, 2026-11-19 22:20 or 2026-11-19T22:20:15+01:00."""
 
 _IS_DATE, _IS_TIME = re.compile(DATE), re.compile(TIME)
+_LIKE_DATE: Final = re.compile(
+    r"([0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})|[0-9]{4}[./-][0-9]{1,2}[./-][0-9]{1,2})\b"
+)
 _SHIFT: Final = re.compile(r"([+-])([0-9]{2}):([0-9]{2})$")
 _MICROSECONDS: Final = 86_400_000_000
 
@@ -33,6 +36,11 @@ _MICROSECONDS: Final = 86_400_000_000
 def is_date(text: str) -> bool:
     """Whether a text is a date of the calendar in ISO form, with or without a time."""
     return _IS_DATE.fullmatch(text) is not None and not np.isnan(_date(text))
+
+
+def looks_like_date(text: str) -> bool:
+    """Whether a text has day, month and year, in any order, but is not in ISO form: 24/03/2019 or 5.11.26, say."""
+    return _LIKE_DATE.match(text) is not None and not is_date(text)
 
 
 def is_time(text: str) -> bool:
