@@ -22,6 +22,7 @@ from density_regression import DensityRegressor, load
 from density_regression.estimators.base import DeepRegressor
 from density_regression.inference.onnx import ExportError
 from density_regression.inference.onnx.code_nodes import days_of_dates, shares_of_times
+from density_regression.inference.onnx.familiarity import write_familiarity
 from density_regression.inference.onnx.nodes import Nodes
 from density_regression.registry import estimators
 from density_regression.tabular.columns.dates import is_date, is_time, parsed
@@ -90,9 +91,12 @@ def assert_same(model: DeepRegressor, path: Path, frame: pd.DataFrame, tolerance
     found = run(path, frame, **names)
     np.testing.assert_allclose(found["std"], std, rtol=tolerance)
     assert (np.abs(found["mean"] - mean) <= tolerance * np.maximum(std, np.abs(mean))).all()
-    if isinstance(model, DensityRegressor):
+    if "log_density" in found:
         scores = model.score_samples(frame)
         assert (np.abs(found["log_density"] - scores) <= 3 * tolerance * np.maximum(np.abs(scores), 1.0)).all()
+        # It has steps, of which a rounding may cross one.
+        levels = model.held_out_levels_
+        assert np.abs(found["familiarity"] - model.familiarity(frame)).max() < 2.01 / len(levels)
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +297,27 @@ def test_real_tables(name: str, tmp_path: Path) -> None:
     assert_same(model, tmp_path / "model.onnx", rows)
 
 
+def onnx_model(nodes: Nodes, name: str, kind: int) -> onnxruntime.InferenceSession:
+    """A graph from values `given` (n,) to `result` (n,)."""
+    helper, (body, tensors) = onnx.helper, nodes.parts
+    inputs = [helper.make_tensor_value_info("given", kind, ["rows"])]
+    outputs = [helper.make_tensor_value_info("result", onnx.TensorProto.DOUBLE, ["rows"])]
+    graph = helper.make_graph(body, name, inputs, outputs, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return onnxruntime.InferenceSession(model.SerializeToString())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 30, 1001])
+def test_familiarity_of_the_graph(count: int) -> None:
+    rng = np.random.default_rng(count)
+    levels = np.sort(rng.normal(size=count).round(1)).astype(np.float32)
+    nodes = Nodes(torch.float64)
+    nodes.add("Identity", [write_familiarity(nodes, "given", levels)], output="result")
+    values = np.concatenate([levels, levels - 0.05, [-9, 9, -1e30, 1e30]]).astype(np.float32)
+    (found,) = onnx_model(nodes, "familiarity", onnx.TensorProto.FLOAT).run(None, {"given": values})
+    np.testing.assert_allclose(found, np.searchsorted(levels, values, side="right") / count, rtol=1e-12)
+
+
 # -- dates in a graph, against those of numpy ------------------------------------------------------------------------
 
 
@@ -301,13 +326,8 @@ def readers() -> dict[str, onnxruntime.InferenceSession]:
     sessions = {}
     for name, write in (("date", days_of_dates), ("time", shares_of_times)):
         nodes = Nodes(torch.float64, "own.")
-        nodes.add("Identity", [write(nodes, "text")], output="days")
-        helper, (body, tensors) = onnx.helper, nodes.parts
-        inputs = [helper.make_tensor_value_info("text", onnx.TensorProto.STRING, ["rows"])]
-        outputs = [helper.make_tensor_value_info("days", onnx.TensorProto.DOUBLE, ["rows"])]
-        graph = helper.make_graph(body, name, inputs, outputs, tensors)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        sessions[name] = onnxruntime.InferenceSession(model.SerializeToString())
+        nodes.add("Identity", [write(nodes, "given")], output="result")
+        sessions[name] = onnx_model(nodes, name, onnx.TensorProto.STRING)
     return sessions
 
 
@@ -328,6 +348,6 @@ TIMES = st.one_of(st.times().map(str), st.times().map(lambda time: str(time)[:5]
 @given(dates=st.lists(DATES, min_size=1, max_size=5), times=st.lists(TIMES, min_size=1, max_size=5))
 def test_dates_of_the_graph(readers, dates: list[str], times: list[str]) -> None:
     for kind, texts, known in (("date", dates, is_date), ("time", times, is_time)):
-        (days,) = readers[kind].run(None, {"text": np.array(texts, dtype=object)})
+        (days,) = readers[kind].run(None, {"given": np.array(texts, dtype=object)})
         expected = parsed(text if known(text) else None for text in texts)
         np.testing.assert_allclose(days, expected, rtol=0, atol=1e-9)

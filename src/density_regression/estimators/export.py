@@ -21,6 +21,7 @@ from density_regression.inference.onnx.graph import (
     refuse_lost_digits,
 )
 from density_regression.inference.onnx.write import OnnxDifference, compare_onnx, write_onnx
+from density_regression.nn.model import DensityRegression
 from density_regression.nn.runtime import usual_torch
 from density_regression.tabular.table import Scaling
 
@@ -38,7 +39,8 @@ class Export(RegressorHooks):
         `log_density` (n,) where there is one. The file is checked with ONNX Runtime before it is written.
 
         Fitted to a frame with text, dates or gaps, it has one input for each column, of the column's name and of shape
-        (n,): numbers and booleans in `dtype`, NaN for gaps; text and dates, in ISO form, as strings, "" for gaps.
+        (n,): numbers and booleans in `dtype`, NaN for gaps; text and dates, in ISO form, as strings, "" for gaps. It
+        has a further output `familiarity` (n,) where there is a density.
 
         Parameters
         ----------
@@ -116,7 +118,11 @@ class Export(RegressorHooks):
             part, names = Scaling(*(values[own] for values in self.x_scaling_)), self.columns_.names
             refuse_lost_digits(part, DTYPES[dtype], [f"column {names[i]!r}" for i in own])
             self._refuse_lost_targets(dtype)
-        return ColumnInputs(self.columns_, hasattr(self, "feature_names_in_"), self.x_scaling_, np.dtype(dtype))
+        levels = None
+        if isinstance(self.model_, DensityRegression) and self.model_.familiar_levels is not None:
+            levels = self.model_.known_levels().cpu().numpy()
+        named = hasattr(self, "feature_names_in_")
+        return ColumnInputs(self.columns_, named, self.x_scaling_, np.dtype(dtype), levels)
 
     def _refuse_lost_targets(self, dtype: Dtype) -> None:
         targets = [f"target {i}" for i in range(len(self.y_scaling_.center))]

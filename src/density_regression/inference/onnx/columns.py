@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from density_regression.inference.onnx.code_nodes import CodeWriter, days_of_dates, shares_of_times
+from density_regression.inference.onnx.familiarity import FAMILIARITY, write_familiarity
 from density_regression.inference.onnx.graph import INPUT, OUTPUTS, ExportError
 from density_regression.inference.onnx.nodes import IR_VERSION, Nodes
 from density_regression.io.extras import import_extra
@@ -23,8 +24,8 @@ __all__ = ["ColumnInputs"]
 OPSETS: Final = {"": 20, "ai.onnx.ml": 4}
 """StringSplit and RegexFullMatch came with 20."""
 
-OF_CODE, OF_MODEL = "columns.", "model."
-"""What the names of the graph's values begin with, of the code and of the model."""
+OF_CODE, OF_MODEL, OF_RESULTS = "columns.", "model.", "results."
+"""What the names of the graph's values begin with: of the code, of the model, and of what follows."""
 
 UNKNOWN: Final = "(unknown)"
 
@@ -46,12 +47,15 @@ class ColumnInputs(NamedTuple):
         Of the coded columns.
     dtype : type
         Of numbers: float64 or float32.
+    levels : array of shape (m,), optional
+        Sorted log-densities of held-out rows, for an output `familiarity`.
     """
 
     columns: Columns
     named: bool
     scaling: Scaling
     dtype: Any
+    levels: NDArray[np.float32] | None = None
 
     @property
     def coders(self) -> list[Any]:
@@ -66,7 +70,7 @@ class ColumnInputs(NamedTuple):
     @property
     def names(self) -> list[str]:
         """Name of each column's input: its own, unless an output has it."""
-        taken = ("", INPUT, *OUTPUTS)
+        taken = ("", INPUT, *OUTPUTS, FAMILIARITY)
         return [f"{INPUT}.{coder.name}" if coder.name in taken else coder.name for coder in self.coders]
 
     @property
@@ -113,7 +117,7 @@ class ColumnInputs(NamedTuple):
         helper, text = onnx.helper, onnx.TensorProto.STRING
         number = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
         model = onnx.compose.add_prefix(proto, OF_MODEL)
-        if clash := [n for n in self.names if n.startswith((OF_CODE, OF_MODEL)) or self.names.count(n) > 1]:
+        if clash := [n for n in self.names if n.startswith((OF_CODE, OF_MODEL, OF_RESULTS)) or self.names.count(n) > 1]:
             raise ExportError(f"Column {clash[0]!r} has a name that the graph needs itself: rename it, and fit again.")
         nodes = Nodes(torch.float64, OF_CODE)
         CodeWriter(nodes, self.columns).write(self._values(nodes), f"{OF_MODEL}{INPUT}")
@@ -121,17 +125,20 @@ class ColumnInputs(NamedTuple):
         if not self.as_one:
             kinds = [number if isinstance(coder, NumberColumn) else text for coder in self.coders]
             inputs = [helper.make_tensor_value_info(*pair, ["rows"]) for pair in zip(self.names, kinds, strict=True)]
-        outputs, last = [], []
+        outputs, last = [], Nodes(torch.float64, OF_RESULTS)
         for output in model.graph.output:
             name, kind = output.name.removeprefix(OF_MODEL), output.type.tensor_type.elem_type
             # The log-density is in float32 anyway.
             kind = kind if name == OUTPUTS[2] else number
             shape = ["rows", *(part.dim_value for part in output.type.tensor_type.shape.dim[1:])]
             outputs.append(helper.make_tensor_value_info(name, kind, shape))
-            last.append(helper.make_node("Cast", [output.name], [name], to=kind))
-        code, constants = nodes.parts
-        tensors = [*constants, *model.graph.initializer]
-        body = helper.make_graph([*code, *model.graph.node, *last], "density_regression", inputs, outputs, tensors)
+            last.add("Cast", [output.name], output=name, to=kind)
+        if self.levels is not None:
+            outputs.append(helper.make_tensor_value_info(FAMILIARITY, number, ["rows"]))
+            last.add("Cast", [write_familiarity(last, OUTPUTS[2], self.levels)], output=FAMILIARITY, to=number)
+        (before, constants), (after, more) = nodes.parts, last.parts
+        tensors = [*constants, *model.graph.initializer, *more]
+        body = helper.make_graph([*before, *model.graph.node, *after], "density_regression", inputs, outputs, tensors)
         opsets = {opset.domain: opset.version for opset in model.opset_import}
         opsets |= {domain: max(least, opsets.get(domain, 0)) for domain, least in OPSETS.items()}
         return helper.make_model(

@@ -120,6 +120,11 @@ class Nodes:
         return int(self._onnx.TensorProto.DOUBLE)
 
     @property
+    def int64(self) -> int:
+        """The type of whole numbers, to cast to."""
+        return int(self._onnx.TensorProto.INT64)
+
+    @property
     def parts(self) -> tuple[list[Any], list[Any]]:
         """Nodes and constants so far."""
         return self._nodes, self._tensors

@@ -205,8 +205,9 @@ def _differences(graph: Graph, session: Any, reference: Graph, inputs: ColumnInp
     """Largest relative differences at each of `DISTANCES` between a session's results and those of a reference."""
     if inputs is not None:
         table = inputs.random_table(np.repeat(DISTANCES, CHECKED_ROWS), rounded=reference is graph)
-        found = session.run(None, inputs.feeds(table))
-        return _largest([torch.from_numpy(part) for part in found], reference(_coded(table, inputs)))
+        expected = reference(_coded(table, inputs))
+        found = session.run(OUTPUTS[: len(expected)], inputs.feeds(table))
+        return _largest([torch.from_numpy(part) for part in found], expected)
     rows = _random_rows(reference, graph.dtype)
     found = session.run(None, {INPUT: rows.to(graph.dtype).numpy()})
     # The reference reads rows in its own type, as `predict` does.
