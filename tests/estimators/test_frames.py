@@ -29,6 +29,7 @@ def frame(request, columns):
 
 
 NAMES = ["size", "count", "old"]
+DAYS = pd.date_range("2026-01-01", periods=150)
 
 
 def test_frame_gives_what_arrays_give(frame, columns) -> None:
@@ -74,23 +75,29 @@ def test_from_trained_keeps_names(frame) -> None:
         DensityRegressor.from_trained(nn.Identity(), *half, held_out=(frame[NAMES[::-1]], frame["price"]))
 
 
-def test_text_in_a_frame_is_refused(frame) -> None:
-    text = ["much"] * len(frame)
-    with_text = frame.assign(size=text) if isinstance(frame, pd.DataFrame) else frame.with_columns(size=pl.Series(text))
-    with pytest.raises(ValueError, match="much"):
-        quick().fit(with_text[NAMES], frame["price"])
-
-
-def test_dates_in_a_frame_are_refused(frame) -> None:
-    days = pd.date_range("2026-01-01", periods=len(frame))
+def test_text_and_dates_for_a_model_of_numbers_are_refused(frame) -> None:
+    reg = quick().fit(frame[NAMES], frame["price"])
     is_pandas = isinstance(frame, pd.DataFrame)
-    dated = frame.assign(size=days) if is_pandas else frame.with_columns(size=pl.Series(days.to_list()))
-    with pytest.raises(ValueError, match="column 'size' of X holds dates or times"):
-        quick().fit(dated[NAMES], frame["price"])
-    with pytest.raises(ValueError, match="y holds dates or times"):
-        quick().fit(frame[NAMES], dated["size"])
-    with pytest.raises(ValueError, match="column 'size' of X holds dates or times"):
-        quick().fit(frame[NAMES], frame["price"]).predict(dated[NAMES])
+    for values, message in (
+        (["much"] * 150, "has text in column 'size' of X"),
+        (DAYS, "column 'size' of X holds dates"),
+    ):
+        odd = frame.assign(size=values) if is_pandas else frame.with_columns(size=pl.Series(list(values)))
+        with pytest.raises(ValueError, match=message):
+            reg.predict(odd[NAMES])
+        with pytest.raises(ValueError, match="y holds dates or times" if values is DAYS else "much"):
+            quick().fit(frame[NAMES], odd["size"])
+
+
+def test_gaps_for_a_model_without_are_refused(frame) -> None:
+    reg = quick().fit(frame[NAMES], frame["price"])
+    array = np.column_stack([frame[name] for name in NAMES]).astype(float)
+    array[3, 1] = np.nan
+    odd = pd.DataFrame(array, columns=NAMES) if isinstance(frame, pd.DataFrame) else pl.DataFrame(array, schema=NAMES)
+    with pytest.raises(ValueError, match=r"column 'count' of X contains NaN \(row 3\), .* fit to rows"):
+        reg.predict(odd)
+    with pytest.raises(ValueError, match="contains NaN"):
+        quick().fit(frame[NAMES], frame["price"], held_out=(odd, frame["price"]))
 
 
 def test_pandas_own_types(columns) -> None:

@@ -63,7 +63,7 @@ def test_no_tag_excuses_the_estimator(estimator: BaseEstimator) -> None:
     assert tags.estimator_type == "regressor"
     assert tags.target_tags.required
     assert tags.target_tags.multi_output
-    assert not tags.input_tags.allow_nan
+    assert tags.input_tags.allow_nan
     assert not tags.input_tags.sparse
 
 

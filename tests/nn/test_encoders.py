@@ -6,7 +6,14 @@ import torch
 from torch import nn
 
 from density_regression import DensityRegressor
-from density_regression.nn.encoders import MLP, ResidualMLP, WithInputs
+from density_regression.nn.encoders import (
+    MLP,
+    Embedded,
+    PiecewiseEmbedding,
+    ResidualMLP,
+    WithInputs,
+    ignore_last_column,
+)
 
 
 @pytest.mark.parametrize("kind", [MLP, ResidualMLP])
@@ -81,3 +88,18 @@ def test_an_ordinary_encoder_loses_an_input_it_does_not_need_and_the_default_doe
     # And so with the default no far row looks familiar.
     far = np.array([0.0, 4.0])
     assert (regressor.familiarity(np.concatenate([X + far, X - far])) < 0.05).all()
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_the_last_column_is_ignored_by_the_network_alone(embedded: bool) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(50, 3)
+    rows[:, 2] = 0.0
+    embedding = PiecewiseEmbedding.fit(rows)
+    encoder = WithInputs(Embedded(embedding, MLP(embedding.width, (8,))) if embedded else MLP(3, (8,)))
+    before, moved = encoder(rows), rows + torch.tensor([0.0, 0.0, 7.0])
+    assert not torch.equal(encoder(moved)[:, :8], before[:, :8])
+    ignore_last_column(encoder)
+    torch.testing.assert_close(encoder(rows), before)
+    torch.testing.assert_close(encoder(moved)[:, :8], before[:, :8])
+    assert (encoder(moved)[:, 10] == 7.0).all()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from density_regression.cli.errors import fail
+from density_regression.io.extras import import_extra
 
 if TYPE_CHECKING:
     from density_regression.estimators.base import DeepRegressor
@@ -60,6 +61,10 @@ def _inputs(regressor: DeepRegressor, path: Path) -> Any:
     """Columns of a table that a regressor was fitted on: by name if it knows names, else the first ones."""
     from density_regression.datasets import read_table
 
+    if regressor.columns_ is not None:
+        pandas = import_extra("pandas", needed_by="A table with text, dates or gaps", extra="data")
+        # In one piece: in several, the type of a column may differ from piece to piece.
+        return pandas.read_csv(path, low_memory=False)
     names, values = read_table(path)
     known = getattr(regressor, "feature_names_in_", None)
     if known is None:

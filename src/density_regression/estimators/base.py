@@ -13,8 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import assert_all_finite, check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils import check_random_state
 from torch import nn
 
 from density_regression.estimators.export import Export
@@ -22,6 +21,7 @@ from density_regression.estimators.hooks import Run
 from density_regression.estimators.prediction import Prediction
 from density_regression.estimators.serialisation import Serialisation
 from density_regression.estimators.settings import About, name_parameters, unknown_parameter
+from density_regression.estimators.tables import column_labels, training_rows
 from density_regression.io.sklearn_private import Interval, StrOptions, _check_sample_weight
 from density_regression.nn.encoders import MLP, Embedded, PiecewiseEmbedding, ResidualMLP
 from density_regression.nn.runtime import (
@@ -33,6 +33,7 @@ from density_regression.nn.runtime import (
     threads,
     usual_torch,
 )
+from density_regression.tabular.columns import Columns, Table
 from density_regression.tabular.groups import group_codes, split_groups
 from density_regression.tabular.table import (
     Floats,
@@ -202,7 +203,8 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         Parameters
         ----------
         X : array-like or data frame of shape (n, c)
-            Inputs in their own units; scaled inside.
+            Inputs in their own units; scaled inside. A frame of pandas or polars, or a table of Arrow, may have
+            numbers, booleans, text, categories, dates and times, and gaps in any of them; an array numbers and NaN.
         y : array-like of shape (n,) or (n, k)
             One or several targets in their own units; scaled inside.
         sample_weight : array-like of shape (n,), optional
@@ -259,9 +261,9 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
     ) -> Prepared:
         """Check rows, set some aside, and scale all by those that train."""
         self._validate_params()
-        x, target = self._validate(X, y, reset=True)
+        x, target = self._validate(X, y)
         refuse_non_numbers(sample_weight, "sample_weight")
-        weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        weight = _check_sample_weight(sample_weight, target, dtype=np.float64, ensure_non_negative=True)
         codes = None if groups is None else group_codes(groups, len(x))
         if codes is not None and (held_out is not None or self.validation_fraction == 0):
             reason = "held_out says which these are" if held_out is not None else "validation_fraction=0 leaves none"
@@ -270,16 +272,24 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 2):
             got = f"{len(held_out)} parts" if isinstance(held_out, tuple | list) else type(held_out).__name__
             raise ValueError(f"held_out must be a pair (X, y), without weights; got {got}.")
-        given = () if held_out is None else self._validate(*held_out, reset=False)
+        given = () if held_out is None else self._validate(*held_out, like=x)
         if given and given[1].shape[1] != target.shape[1]:
             raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")
-        arrays = (x, target, weight, *given, *(() if codes is None else (codes,)))
+        parts = (x, target, weight, *given, *(() if codes is None else (codes,)))
+        arrays = [array for part in parts for array in (part.arrays() if isinstance(part, Table) else [part])]
         fingerprint = "" if self.checkpoint_dir is None else self._fingerprint(pretrained, *arrays)
         seed = self._seed(fingerprint)
         if codes is None:
             train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
         else:
             train, held = split_groups(codes, self.validation_fraction, seed)
+        self.columns_ = None
+        if isinstance(x, Table):
+            if pretrained:
+                raise ValueError("X has text, dates or gaps, which a network that is trained already cannot read.")
+            self.columns_ = Columns.fit(x[train], column_labels(self))
+            x = self.columns_.coded(x)
+            given = (self.columns_.coded(given[0]), given[1]) if given else ()
         scalings = (
             OwnUnits.of(x.shape[1]) if pretrained else Scaling.fit(x, weight, train),
             # A network's errors about a constant target must stay small.
@@ -311,26 +321,11 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         self.target_shape_ = (targets,) if targets > 1 else ()
         return self
 
-    def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Floats, Floats]:
-        """Inputs (n, c) and targets (n, k), checked."""
+    def _validate(self, X: ArrayLike, y: ArrayLike, *, like: Floats | Table | None = None) -> tuple[Any, Floats]:
+        """Inputs (n, c), or a table to be coded, and targets (n, k), checked; with `like`, of the same kind."""
         if issparse(y):
             raise ValueError("y must be dense, got a sparse matrix: give y.toarray().")
-        refuse_non_numbers(X, "X")
-        refuse_non_numbers(y, "y")
-        x, target = validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=True,
-            ensure_min_samples=2 if reset else 1,
-        )
-        target = target.astype(np.float64).reshape(len(target), -1)
-        # Of objects, scikit-learn sees neither None nor infinity.
-        assert_all_finite(target, input_name="y")
-        return x, target
+        return training_rows(self, X, y, like=like)
 
     def _options(self, seed: int, columns: int) -> TrainingOptions:
         rate = self._usual_rate(columns) if self.learning_rate == "auto" else float(self.learning_rate)
@@ -381,6 +376,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
+        tags.input_tags.allow_nan = True
         return tags
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from density_regression.estimators.base import MODERATE_COLUMNS, DeepRegressor
+from density_regression.estimators.base import MODERATE_COLUMNS, DeepRegressor, Prepared
 from density_regression.estimators.hooks import Run
 from density_regression.estimators.prediction import PREDICTED_ROWS
 from density_regression.estimators.settings import About, Settings
@@ -20,7 +20,13 @@ from density_regression.inference.fused import fused_form
 from density_regression.io.sklearn_private import Interval, StrOptions
 from density_regression.io.store import InvalidModelError
 from density_regression.nn.density import DENSITIES, Density, MixtureDensity
-from density_regression.nn.encoders import PiecewiseEmbedding, WithInputs, embedding_of, feature_width
+from density_regression.nn.encoders import (
+    PiecewiseEmbedding,
+    WithInputs,
+    embedding_of,
+    feature_width,
+    ignore_last_column,
+)
 from density_regression.nn.heads import HEADS
 from density_regression.nn.model import Decomposition, DensityRegression
 from density_regression.nn.runtime import TrainingOptions, kept_draws
@@ -216,6 +222,8 @@ class DensityRegressor(DeepRegressor):
         read = features
         if isinstance(encoder, WithInputs) and self._inputs_beside(rows.x.shape[1]) == "density":
             read = feature_width(encoder.encoder, rows.x[:2])
+        elif isinstance(encoder, WithInputs) and self._watches(encoder):
+            read = feature_width(encoder.encoder, rows.x[:2]) + rows.x.shape[1] - 1
         head = HEADS[self.head](read, targets, disagreement=taught)
         density = copy.deepcopy(self.density)
         if taught and density == "mixture":
@@ -273,6 +281,15 @@ class DensityRegressor(DeepRegressor):
             scale_targets=False,
             verbose=self.verbose,
         )
+
+    def _take(self, model: DensityRegression, report: TrainingReport, prepared: Prepared) -> Self:
+        if self._watches(model.encoder):
+            ignore_last_column(model.encoder)
+        return super()._take(model, report, prepared)
+
+    def _watches(self, encoder: nn.Module) -> bool:
+        """Whether the last input is for the density alone: what a row has that training never had."""
+        return self.columns_ is not None and isinstance(encoder, WithInputs)
 
     def _train_together(
         self,

@@ -10,9 +10,20 @@ from sklearn.utils.validation import check_is_fitted
 from torch.export import ExportedProgram
 
 from density_regression.estimators.hooks import RegressorHooks
-from density_regression.inference.onnx.graph import DTYPES, Dtype, Graph, export_program, refuse_lost_digits
+from density_regression.estimators.tables import table_to_predict
+from density_regression.inference.onnx.columns import ColumnInputs
+from density_regression.inference.onnx.graph import (
+    DTYPES,
+    Dtype,
+    ExportError,
+    Graph,
+    export_program,
+    refuse_lost_digits,
+)
 from density_regression.inference.onnx.write import OnnxDifference, compare_onnx, write_onnx
+from density_regression.nn.model import DensityRegression
 from density_regression.nn.runtime import usual_torch
+from density_regression.tabular.table import Scaling
 
 __all__ = ["Export"]
 
@@ -26,6 +37,10 @@ class Export(RegressorHooks):
 
         Input `X` (n, c), any number of rows, which are not validated; outputs `mean` and `std`, each (n, k), and
         `log_density` (n,) where there is one. The file is checked with ONNX Runtime before it is written.
+
+        Fitted to a frame with text, dates or gaps, it has one input for each column, of the column's name and of shape
+        (n,): numbers and booleans in `dtype`, NaN for gaps; text and dates, in ISO form, as strings, "" for gaps. It
+        has a further output `familiarity` (n,) where there is a density.
 
         Parameters
         ----------
@@ -44,10 +59,14 @@ class Export(RegressorHooks):
             Largest relative difference from `predict` on random rows, near and far, by the rounding of results, of
             inputs (float32) and of weights (int8). An `ExportError` says why a model cannot be written as a graph.
         """
-        about = {"method": type(self).__name__}
+        about, inputs = {"method": type(self).__name__}, self._inputs(dtype)
         if hasattr(self, "feature_names_in_"):
             about["columns"] = json.dumps([str(name) for name in self.feature_names_in_])
-        return write_onnx(self._graph(dtype), path, reference=self._graph("float64"), int8=int8, about=about)
+        if inputs is None:
+            return write_onnx(self._graph(dtype), path, reference=self._graph("float64"), int8=int8, about=about)
+        # Of the columns, numbers alone are in that type: others have too many digits for it once they are coded.
+        graph, about = self._graph("float64"), about | inputs.about
+        return write_onnx(graph, path, reference=graph, inputs=inputs, int8=int8, about=about)
 
     @usual_torch()
     def check_onnx(self, path: str | os.PathLike[str], X: ArrayLike | None = None) -> OnnxDifference:
@@ -68,6 +87,9 @@ class Export(RegressorHooks):
             deviations of the prediction, and the largest relative difference between the standard deviations.
         """
         graph = self._graph("float64")
+        if (inputs := self._inputs("float64")) is not None:
+            table = inputs.random_table(np.ones(1000)) if X is None else table_to_predict(self, X)
+            return compare_onnx(path, graph, table, inputs)
         if X is not None:
             return compare_onnx(path, graph, self._rows(X))
         center, scale = self.x_scaling_
@@ -75,8 +97,36 @@ class Export(RegressorHooks):
 
     @usual_torch()
     def to_program(self, *, dtype: Dtype = "float64") -> ExportedProgram:
-        """The same graph by `torch.export`, to compile ahead of time or to save with `torch.export.save`."""
+        """The same graph by `torch.export`, to compile ahead of time or to save with `torch.export.save`.
+
+        An `ExportError` says that the model reads text, dates or gaps, of which torch knows nothing.
+        """
+        check_is_fitted(self)
+        if self.columns_ is not None:
+            raise ExportError("torch.export has no text, and this model reads text, dates or gaps: use to_onnx.")
         return export_program(self._graph(dtype))
+
+    def _inputs(self, dtype: Dtype) -> ColumnInputs | None:
+        """Inputs for text, dates and gaps, if the model reads them."""
+        check_is_fitted(self)
+        if self.columns_ is None:
+            return None
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {dtype!r}.")
+        if dtype != "float64":
+            own = list(self.columns_.numbers)
+            part, names = Scaling(*(values[own] for values in self.x_scaling_)), self.columns_.names
+            refuse_lost_digits(part, DTYPES[dtype], [f"column {names[i]!r}" for i in own])
+            self._refuse_lost_targets(dtype)
+        levels = None
+        if isinstance(self.model_, DensityRegression) and self.model_.familiar_levels is not None:
+            levels = self.model_.known_levels().cpu().numpy()
+        named = hasattr(self, "feature_names_in_")
+        return ColumnInputs(self.columns_, named, self.x_scaling_, np.dtype(dtype), levels)
+
+    def _refuse_lost_targets(self, dtype: Dtype) -> None:
+        targets = [f"target {i}" for i in range(len(self.y_scaling_.center))]
+        refuse_lost_digits(self.y_scaling_, DTYPES[dtype], targets)
 
     def _graph(self, dtype: Dtype) -> Graph:
         check_is_fitted(self)
@@ -86,6 +136,5 @@ class Export(RegressorHooks):
         if dtype != "float64":
             columns = getattr(self, "feature_names_in_", range(len(self.x_scaling_.center)))
             refuse_lost_digits(self.x_scaling_, DTYPES[dtype], [f"column {name!r}" for name in columns])
-            targets = [f"target {i}" for i in range(len(self.y_scaling_.center))]
-            refuse_lost_digits(self.y_scaling_, DTYPES[dtype], targets)
+            self._refuse_lost_targets(dtype)
         return Graph(copy.deepcopy(self.model_).cpu(), self.x_scaling_, self.y_scaling_, dtype=DTYPES[dtype])

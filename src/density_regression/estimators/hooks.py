@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.network import Predictor
-from density_regression.tabular.table import Floats, Scaling, TrainingRows
+from density_regression.tabular.columns import Columns
+from density_regression.tabular.table import Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
 __all__ = ["RegressorHooks", "Run"]
@@ -42,6 +43,7 @@ class RegressorHooks(BaseEstimator, ABC):
     y_scaling_: Scaling
     target_shape_: tuple[int, ...]
     n_features_in_: int
+    columns_: Columns | None = None
     fitted_params_: dict[str, Any]
     own_encoder_: bool
 
@@ -72,7 +74,7 @@ class RegressorHooks(BaseEstimator, ABC):
         return None
 
     @abstractmethod
-    def _rows(self, X: ArrayLike) -> Floats:
+    def _rows(self, X: ArrayLike) -> Any:
         """Rows to predict, checked."""
 
     def _moments(self, x: Tensor) -> tuple[Tensor, ...]:

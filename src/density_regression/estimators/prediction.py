@@ -10,13 +10,14 @@ import torch
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.distributions import Normal
 
 from density_regression.estimators.hooks import RegressorHooks
+from density_regression.estimators.tables import CodedRows, rows_to_predict
 from density_regression.nn.runtime import ROW_BLOCK, full_precision, threads
-from density_regression.tabular.table import Floats, refuse_non_numbers
+from density_regression.tabular.table import Floats
 
 __all__ = ["Prediction", "normal_scores"]
 
@@ -37,7 +38,7 @@ class Prediction(RegressorHooks):
         Parameters
         ----------
         X : array-like or data frame of shape (n, c)
-            Inputs in their own units.
+            Inputs in their own units. Columns of a frame are found by their names.
         return_std : bool
             Whether to return the standard deviation too.
 
@@ -111,16 +112,14 @@ class Prediction(RegressorHooks):
 
     # Here torch computes what numpy could: a switch between the two costs as much as several layers of one row.
 
-    def _rows(self, X: ArrayLike) -> Floats:
-        """Rows to predict, checked."""
+    def _rows(self, X: ArrayLike) -> Floats | CodedRows:
+        """Rows to predict, checked; those of a table with text, dates or gaps are coded some at a time."""
         # What is plainly right is not looked at any closer: that would take longer than predicting a row.
         if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.flags.carray and len(X) > 0:
             known = X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
-            if known and math.isfinite(torch.from_numpy(X).sum().item()):
+            if known and self.columns_ is None and math.isfinite(torch.from_numpy(X).sum().item()):
                 return X
-        refuse_non_numbers(X, "X")
-        rows: Floats = validate_data(self, X, reset=False, dtype=np.float64)
-        return rows
+        return rows_to_predict(self, X)
 
     def _in_units(self, values: Floats, *, shift: bool = False) -> Floats:
         """From the scaled target's units to the target's own, (..., k); one target is squeezed."""

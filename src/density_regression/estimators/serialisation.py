@@ -18,6 +18,7 @@ from density_regression.io.store import InvalidModelError, write_model
 from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.parts import described_encoder, is_registered, rebuilt, to_json
 from density_regression.nn.runtime import kept_draws
+from density_regression.tabular.columns import Columns
 from density_regression.tabular.table import OwnUnits, Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
@@ -69,6 +70,8 @@ class Serialisation(RegressorHooks):
             "history": _losses_to_json(self.report_.history),
             "train_history": _losses_to_json(self.report_.train_history),
         }
+        if self.columns_ is not None:
+            config["columns"] = self.columns_.to_json()
         write_model(folder, config, self.model_.state_dict())
 
     def _size(self, columns: int, targets: int, embedding: PiecewiseEmbedding | None = None) -> int:
@@ -108,10 +111,11 @@ class Serialisation(RegressorHooks):
         # Models of earlier versions do not say, and were fitted without.
         if config["scaling"].get("own_units"):
             self.x_scaling_ = OwnUnits.of(columns)
-        self.n_features_in_ = columns
+        self.columns_ = _saved_columns(config, columns)
+        self.n_features_in_ = columns if self.columns_ is None else len(self.columns_.coders)
         self.target_shape_ = (targets,) if targets > 1 else ()
         names = config["feature_names"]
-        if config["target_shape"] != list(self.target_shape_) or len(names) not in (0, columns):
+        if config["target_shape"] != list(self.target_shape_) or len(names) not in (0, self.n_features_in_):
             raise InvalidModelError("The saved scaling has another number of columns than the model.")
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise InvalidModelError(f"The saved feature names are not a list of names, but {names!r}.")
@@ -157,6 +161,14 @@ class Serialisation(RegressorHooks):
         if isinstance(value, dict):
             return rebuilt(value)
         return tuple(value) if isinstance(value, list) else value
+
+
+def _saved_columns(config: dict[str, Any], width: int) -> Columns | None:
+    """The code of the columns, if they need one; it must have as many columns as the scaling."""
+    columns = Columns.from_json(config["columns"]) if "columns" in config else None
+    if columns is not None and len(columns.names) != width:
+        raise InvalidModelError("The saved columns and the saved scaling do not match.")
+    return columns
 
 
 def _saved_embedding(tensors: dict[str, Tensor], columns: int) -> PiecewiseEmbedding | None:

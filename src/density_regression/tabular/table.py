@@ -172,9 +172,12 @@ def held_count(n: int, fraction: float) -> int:
 
 
 def relative_weights(
-    x: Floats, y: Floats, weight: Floats, groups: Index | None = None
-) -> tuple[Floats, Floats, Floats, Index | None]:
-    """Rows of a positive weight, their weights with mean 1, and their groups, if there are any."""
+    x: Any, y: Floats, weight: Floats, groups: Index | None = None
+) -> tuple[Any, Floats, Floats, Index | None]:
+    """Rows of a positive weight, their weights with mean 1, and their groups, if there are any.
+
+    `x` is an array, or whatever else takes a mask of rows.
+    """
     # By the largest first: weights may be of any size, and those that float32 cannot tell from none count as none.
     weight = weight / max(weight.max(), np.finfo(np.float64).tiny)
     counted = weight > 1e-12

@@ -12,7 +12,7 @@ from density_regression.inference.onnx.graph import INPUT, OUTPUTS, Graph
 from density_regression.io.extras import import_extra
 from density_regression.tabular.table import Floats
 
-__all__ = ["ENCODER", "Nodes"]
+__all__ = ["ENCODER", "IR_VERSION", "Nodes"]
 
 OPSET: Final = 18
 IR_VERSION: Final = 10
@@ -21,9 +21,13 @@ ENCODER: Final = "encoder"
 
 
 class Nodes:
-    """Builder of an ONNX graph with inputs and results of `dtype`, and float32 between them; values are names."""
+    """Builder of an ONNX graph with inputs and results of `dtype`, and float32 between them; values are names.
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    All names but those of inputs and results begin with `prefix`.
+    """
+
+    def __init__(self, dtype: torch.dtype, prefix: str = "") -> None:
+        self._prefix = prefix
         self._onnx = import_extra("onnx", needed_by="Exporting", extra="onnx")
         self._io_type = np.dtype(np.float64 if dtype == torch.float64 else np.float32)
         self._nodes: list[Any] = []
@@ -34,9 +38,15 @@ class Nodes:
 
     def add(self, op: str, inputs: Sequence[str], *, output: str | None = None, **attributes: Any) -> str:
         """Add a node; returns the name of its output."""
-        name = output or f"{op.lower()}_{len(self._nodes)}"
+        name = output or f"{self._prefix}{op.lower()}_{len(self._nodes)}"
         self._nodes.append(self._onnx.helper.make_node(op, list(inputs), [name], **attributes))
         return name
+
+    def add_first(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> str:
+        """Add a node with several outputs; returns the name of the first."""
+        names = [f"{self._prefix}{op.lower()}_{len(self._nodes)}_{i}" for i in range(outputs)]
+        self._nodes.append(self._onnx.helper.make_node(op, list(inputs), names, **attributes))
+        return names[0]
 
     def include(self, proto: Any, value: str) -> str:
         """Add all nodes of another model, with this value for its input; returns the name of its output."""
@@ -94,6 +104,31 @@ class Nodes:
         """A constant of axes, sizes or indices."""
         return self._constant(values, np.int64)
 
+    def text(self, value: str) -> str:
+        """A constant string."""
+        key = ("text", value)
+        if key not in self._constants:
+            name = self._constants[key] = f"{self._prefix}text_{len(self._constants)}"
+            self._tensors.append(
+                self._onnx.helper.make_tensor(name, self._onnx.TensorProto.STRING, [], [value.encode()])
+            )
+        return self._constants[key]
+
+    @property
+    def double(self) -> int:
+        """The type of float64, to cast to."""
+        return int(self._onnx.TensorProto.DOUBLE)
+
+    @property
+    def int64(self) -> int:
+        """The type of whole numbers, to cast to."""
+        return int(self._onnx.TensorProto.INT64)
+
+    @property
+    def parts(self) -> tuple[list[Any], list[Any]]:
+        """Nodes and constants so far."""
+        return self._nodes, self._tensors
+
     def to_float32(self, value: str) -> str:
         """A value in float32, given in the type of inputs and results."""
         return self._cast(value, self._onnx.TensorProto.FLOAT)
@@ -120,6 +155,6 @@ class Nodes:
         array = np.asarray(as_float64(values) if isinstance(values, Tensor) else values, dtype=dtype)
         key = (name, array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
-            self._constants[key] = f"{name}_{len(self._constants)}"
+            self._constants[key] = f"{self._prefix}{name}_{len(self._constants)}"
             self._tensors.append(self._onnx.numpy_helper.from_array(array, self._constants[key]))
         return self._constants[key]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from density_regression.inference.onnx.columns import ColumnInputs
 from density_regression.inference.onnx.compact import compact_model, compact_model_after_encoder
 from density_regression.inference.onnx.graph import (
     INPUT,
@@ -25,6 +26,7 @@ from density_regression.inference.onnx.graph import (
 from density_regression.inference.onnx.nodes import ENCODER
 from density_regression.io.extras import import_extra
 from density_regression.io.files import named, write_whole
+from density_regression.tabular.columns import Table
 from density_regression.tabular.table import Floats
 
 __all__ = ["OnnxDifference", "compare_onnx", "write_onnx"]
@@ -62,18 +64,23 @@ class OnnxDifference(NamedTuple):
 
 
 @torch.no_grad()
-def compare_onnx(path: str | os.PathLike[str], graph: Graph, rows: Floats) -> OnnxDifference:
-    """Compare the results of an ONNX file with those of a graph in float64, on rows (n, c) in their own units."""
+def compare_onnx(
+    path: str | os.PathLike[str], graph: Graph, rows: Floats | Table, inputs: ColumnInputs | None = None
+) -> OnnxDifference:
+    """Compare the results of an ONNX file with those of a graph in float64, on rows (n, c) in their own units.
+
+    With `inputs` the rows are a table, whose columns these code.
+    """
     runtime = import_extra("onnxruntime", needed_by="Exporting", extra="onnx")
-    content, rows = named(path, "path").read_bytes(), np.ascontiguousarray(rows)
+    content = named(path, "path").read_bytes()
     parts = [rows[start : start + COMPARED_ROWS] for start in range(0, len(rows), COMPARED_ROWS)]
     try:
         session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        dtype = np.float32 if session.get_inputs()[0].type == "tensor(float)" else np.float64
-        found = [session.run(OUTPUTS[:2], {INPUT: part.astype(dtype)}) for part in parts]
+        dtype = np.float32 if any(part.type == "tensor(float)" for part in session.get_inputs()) else np.float64
+        found = [session.run(OUTPUTS[:2], _feeds(part, dtype, inputs)) for part in parts]
     except Exception as error:
         raise ExportError(f"{path} is not a file of this model: {first_line(error)}") from error
-    expected = [graph(torch.from_numpy(part))[:2] for part in parts]
+    expected = [graph(_coded(part, inputs))[:2] for part in parts]
     mean, std = (np.concatenate(part, dtype=np.float64) for part in zip(*found, strict=True))
     own_mean, own_std = (torch.cat(part).numpy() for part in zip(*expected, strict=True))
     moved = np.abs(mean - own_mean) / own_std
@@ -85,6 +92,7 @@ def write_onnx(
     path: str | os.PathLike[str],
     *,
     reference: Graph | None = None,
+    inputs: ColumnInputs | None = None,
     int8: bool = False,
     about: dict[str, str] | None = None,
 ) -> float:
@@ -92,7 +100,8 @@ def write_onnx(
 
     Returns the largest difference between ONNX Runtime's results and torch's on random rows, near and far, relative to
     their size (for a mean, to the standard deviation if that is larger). With the same graph in float64 as `reference`
-    that includes what the graph's own type loses.
+    that includes what the graph's own type loses. With `inputs` the file reads the columns of a table, which these code
+    in float64, and which the graph reads likewise.
 
     Raises
     ------
@@ -109,12 +118,10 @@ def write_onnx(
         if int8 and not _quantise_encoder(proto):
             least = f"{SMALLEST_MATRIX} weights"
             raise ExportError(f"int8 was asked for, but no matrix of the encoder in the graph has {least}.")
-        for key, value in about.items():
-            proto.metadata_props.add(key=key, value=value)
-        content = proto.SerializeToString()
         try:
+            content = _content(proto if inputs is None else inputs.put_before(proto), about)
             session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-            differences = _differences(graph, session, graph)
+            differences = _differences(graph, session, graph, inputs)
         # ONNX Runtime has many kinds of exceptions.
         except Exception as error:
             problem = ExportError(f"This model cannot be written as ONNX: {first_line(error)}")
@@ -129,8 +136,15 @@ def write_onnx(
         raise problem
     write_whole(path, content)
     if reference is not None:
-        differences = differences.maximum(_differences(graph, session, reference))
+        differences = differences.maximum(_differences(graph, session, reference, inputs))
     return float(differences.max())
+
+
+def _content(proto: Any, about: dict[str, str]) -> bytes:
+    """A model with metadata, as bytes."""
+    for key, value in about.items():
+        proto.metadata_props.add(key=key, value=value)
+    return bytes(proto.SerializeToString())
 
 
 def _models(graph: Graph) -> Iterator[Any]:
@@ -187,8 +201,13 @@ def _quantise_encoder(proto: Any) -> int:
 
 
 @torch.no_grad()
-def _differences(graph: Graph, session: Any, reference: Graph) -> Tensor:
+def _differences(graph: Graph, session: Any, reference: Graph, inputs: ColumnInputs | None) -> Tensor:
     """Largest relative differences at each of `DISTANCES` between a session's results and those of a reference."""
+    if inputs is not None:
+        table = inputs.random_table(np.repeat(DISTANCES, CHECKED_ROWS), rounded=reference is graph)
+        expected = reference(_coded(table, inputs))
+        found = session.run(OUTPUTS[: len(expected)], inputs.feeds(table))
+        return _largest([torch.from_numpy(part) for part in found], expected)
     rows = _random_rows(reference, graph.dtype)
     found = session.run(None, {INPUT: rows.to(graph.dtype).numpy()})
     # The reference reads rows in its own type, as `predict` does.
@@ -204,6 +223,14 @@ def _rounding_effect(graph: Graph) -> Tensor:
     eps = torch.finfo(torch.float32).eps
     changed, rows = (_random_rows(graph, graph.dtype, change).to(graph.dtype) for change in (eps, 0.0))
     return _largest(graph(changed), graph(rows))
+
+
+def _feeds(rows: Any, dtype: Any, inputs: ColumnInputs | None) -> dict[str, Any]:
+    return {INPUT: rows.astype(dtype)} if inputs is None else inputs._replace(dtype=dtype).feeds(rows)
+
+
+def _coded(rows: Any, inputs: ColumnInputs | None) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(rows) if inputs is None else inputs.columns.code(rows))
 
 
 def _random_rows(graph: Graph, dtype: torch.dtype, change: float = 0.0) -> Tensor:

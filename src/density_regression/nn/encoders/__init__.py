@@ -1,7 +1,15 @@
 """Encoders f: from inputs to the features z on which density and head work."""
 
 from density_regression.nn.encoders.embedding import Embedded, PiecewiseEmbedding, embed, embedding_of
-from density_regression.nn.encoders.tabular import MLP, ResidualMLP, WithInputs, beside, feature_width, plain_layers
+from density_regression.nn.encoders.tabular import (
+    MLP,
+    ResidualMLP,
+    WithInputs,
+    beside,
+    feature_width,
+    ignore_last_column,
+    plain_layers,
+)
 from density_regression.nn.encoders.unet import UNet
 
 __all__ = [
@@ -15,5 +23,6 @@ __all__ = [
     "embed",
     "embedding_of",
     "feature_width",
+    "ignore_last_column",
     "plain_layers",
 ]

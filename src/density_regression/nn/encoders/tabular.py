@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from density_regression.nn.encoders.embedding import Embedded, PiecewiseEmbedding
+from density_regression.nn.encoders.embedding import Embedded, PiecewiseEmbedding, embedding_of
 from density_regression.nn.runtime import FEATURE_BLOCK
 
-__all__ = ["MLP", "ResidualMLP", "WithInputs", "beside", "feature_width", "plain_layers"]
+__all__ = ["MLP", "ResidualMLP", "WithInputs", "beside", "feature_width", "ignore_last_column", "plain_layers"]
 
 
 class MLP(nn.Sequential):
@@ -115,6 +115,17 @@ def plain_layers(encoder: nn.Module) -> tuple[PiecewiseEmbedding | None, list[nn
     if type(inner) is not MLP or [type(part) for part in inner] != [nn.Linear, nn.ReLU] * len(linear):
         raise ValueError(f"{type(encoder).__name__} is not a plain network.")
     return embedding, linear
+
+
+@torch.no_grad()
+def ignore_last_column(encoder: nn.Module) -> None:
+    """Let the first linear layer of a network no longer read the last column of its inputs, in place.
+
+    It changes nothing for rows in which that column is zero. In `WithInputs` it still stands beside the features.
+    """
+    embedding, first = embedding_of(encoder), next(part for part in encoder.modules() if isinstance(part, nn.Linear))
+    columns = first.in_features if embedding is None else embedding.columns
+    first.weight[:, columns - 1] = 0.0
 
 
 class _Block(nn.Module):
