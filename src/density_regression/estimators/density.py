@@ -196,13 +196,15 @@ class DensityRegressor(DeepRegressor):
 
         `aleatoric` is the noise of the target. `epistemic` has two parts: `disagreement` is by how much the networks
         differ that this one learnt from, and shrinks as rows are added (it is 0 without `members`); `distance` is what
-        a lower density adds, far from the training data, and does not.
+        a lower density adds, far from the training data, and does not. With ``target="log"`` each has the share of the
+        variance of y that it has of that of log y.
         """
         check_is_fitted(self)
         parts = self._apply(X, self._decompose)
         # A part may be none at all, but no part of the total is.
-        units = (np.where(part > 0, self._unscaled(torch.from_numpy(part)).numpy(), 0.0) for part in parts)
-        return Decomposition(*(part.reshape(len(part), *self.target_shape_) for part in units))
+        units = [np.where(part > 0, self._unscaled(torch.from_numpy(part)).numpy(), 0.0) for part in parts]
+        units = [part.reshape(len(part), *self.target_shape_) for part in units]
+        return Decomposition(*(self._shares(X, units) if self.target_ == "log" else units))
 
     def _decompose(self, x: Tensor) -> tuple[Tensor, ...]:
         noise, epistemic, disagreement, distance = self.model_.decompose(x)

@@ -42,7 +42,8 @@ class Export(RegressorHooks):
         -------
         float
             Largest relative difference from `predict` on random rows, near and far, by the rounding of results, of
-            inputs (float32) and of weights (int8). An `ExportError` says why a model cannot be written as a graph.
+            inputs (float32) and of weights (int8); with ``target="log"``, between logarithms. An `ExportError` says why
+            a model cannot be written as a graph.
         """
         about = {"method": type(self).__name__}
         if hasattr(self, "feature_names_in_"):
@@ -88,4 +89,5 @@ class Export(RegressorHooks):
             refuse_lost_digits(self.x_scaling_, DTYPES[dtype], [f"column {name!r}" for name in columns])
             targets = [f"target {i}" for i in range(len(self.y_scaling_.center))]
             refuse_lost_digits(self.y_scaling_, DTYPES[dtype], targets)
-        return Graph(copy.deepcopy(self.model_).cpu(), self.x_scaling_, self.y_scaling_, dtype=DTYPES[dtype])
+        model = copy.deepcopy(self.model_).cpu()
+        return Graph(model, self.x_scaling_, self.y_scaling_, dtype=DTYPES[dtype], law=self.target_)

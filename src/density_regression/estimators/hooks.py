@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.network import Predictor
+from density_regression.tabular.laws import Law
 from density_regression.tabular.table import Floats, Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
@@ -40,6 +41,7 @@ class RegressorHooks(BaseEstimator, ABC):
     report_: TrainingReport
     x_scaling_: Scaling
     y_scaling_: Scaling
+    target_: Law
     target_shape_: tuple[int, ...]
     n_features_in_: int
     fitted_params_: dict[str, Any]

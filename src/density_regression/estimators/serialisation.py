@@ -18,6 +18,7 @@ from density_regression.io.store import InvalidModelError, write_model
 from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.parts import described_encoder, is_registered, rebuilt, to_json
 from density_regression.nn.runtime import kept_draws
+from density_regression.tabular.laws import LAWS, Law
 from density_regression.tabular.table import OwnUnits, Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
@@ -60,6 +61,7 @@ class Serialisation(RegressorHooks):
             "own_encoder": self.own_encoder_,
             "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
             "target_shape": list(self.target_shape_),
+            "target": self.target_,
             "scaling": {
                 "x": [self.x_scaling_.center.tolist(), self.x_scaling_.scale.tolist()],
                 "y": [self.y_scaling_.center.tolist(), self.y_scaling_.scale.tolist()],
@@ -108,6 +110,7 @@ class Serialisation(RegressorHooks):
         # Models of earlier versions do not say, and were fitted without.
         if config["scaling"].get("own_units"):
             self.x_scaling_ = OwnUnits.of(columns)
+        self.target_ = _saved_law(config)
         self.n_features_in_ = columns
         self.target_shape_ = (targets,) if targets > 1 else ()
         names = config["feature_names"]
@@ -157,6 +160,14 @@ class Serialisation(RegressorHooks):
         if isinstance(value, dict):
             return rebuilt(value)
         return tuple(value) if isinstance(value, list) else value
+
+
+def _saved_law(config: dict[str, Any]) -> Law:
+    """The law of the target; models of earlier versions do not say, and know no other."""
+    law = config.get("target", "identity")
+    if law not in LAWS:
+        raise InvalidModelError(f"The saved law of the target is not one of {LAWS}, but {law!r}.")
+    return law  # type: ignore[no-any-return]
 
 
 def _saved_embedding(tensors: dict[str, Tensor], columns: int) -> PiecewiseEmbedding | None:

@@ -1,0 +1,92 @@
+"""What a fit works on, and the choice among fits under several laws of the target."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from sklearn.base import BaseEstimator
+
+from density_regression.estimators.hooks import Run
+from density_regression.estimators.prediction import PREDICTED_ROWS
+from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
+from density_regression.tabular.laws import Law
+from density_regression.tabular.table import Scaling, TrainingRows
+from density_regression.training.loop import TrainingReport
+
+__all__ = ["Fit", "Prepared", "checkpoints_apart", "held_out_log_likelihood", "likeliest", "unchanged_on_failure"]
+
+
+class Prepared(NamedTuple):
+    """Scaled rows to train on and to hold out, the scaling of inputs and of targets, and the run they are for.
+
+    Targets are those of the law `target`; `other` are the same rows for another law to try, if there is one.
+    """
+
+    train: TrainingRows
+    held_out: TrainingRows
+    scalings: tuple[Scaling, Scaling]
+    run: Run
+    target: Law = "identity"
+    other: Prepared | None = None
+
+
+class Fit(NamedTuple):
+    """A trained module, the report of its training, and what it was trained on."""
+
+    model: Any
+    report: TrainingReport
+    prepared: Prepared
+
+
+def likeliest(fits: Sequence[Fit]) -> Fit:
+    """The fit under which the held-out targets are the likeliest; the first of equal ones."""
+    return fits[0] if len(fits) == 1 else max(fits, key=held_out_log_likelihood)
+
+
+@torch.no_grad()
+def held_out_log_likelihood(fit: Fit) -> float:
+    """Mean log-density of the held-out targets in their own units, Normal or log-normal; the mean over targets."""
+    x, y, weight = fit.prepared.held_out
+    device = next(fit.model.parameters()).device
+    parts = [fit.model.moments(x[i : i + PREDICTED_ROWS].to(device)) for i in range(0, len(x), PREDICTED_ROWS)]
+    moments = Moments(*(torch.cat(part).cpu().double() for part in zip(*parts, strict=True)))
+    center, scale = (torch.from_numpy(part) for part in fit.prepared.scalings[1])
+    y = y.double()
+    losses = gaussian_losses(moments, y) + scale.log().mean()
+    if fit.prepared.target == "log":
+        # d log y / dy = 1 / y.
+        losses = losses + (y * scale + center).mean(1)
+    result = -float(weighted_mean(losses, weight.double()))
+    return -math.inf if math.isnan(result) else result
+
+
+@contextmanager
+def checkpoints_apart(estimator: Any, prepared: Prepared) -> Iterator[None]:
+    """Let the second of two fits keep its checkpoints in a folder of their own, so that both can be taken up again."""
+    folder = estimator.checkpoint_dir
+    if folder is None or prepared.target == "identity" or estimator.target != "auto":
+        yield
+        return
+    estimator.checkpoint_dir = Path(os.fspath(folder)) / prepared.target
+    try:
+        yield
+    finally:
+        estimator.checkpoint_dir = folder
+
+
+@contextmanager
+def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Leave an estimator as it was, fitted or not, if what is done to it fails or is interrupted."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
