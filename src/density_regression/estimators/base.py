@@ -16,10 +16,10 @@ from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import validate_data
 from torch import nn
 
+from density_regression.estimators import fits
+from density_regression.estimators.conformal import ConformalPrediction
 from density_regression.estimators.export import Export
-from density_regression.estimators.fits import Fit, Prepared, checkpoints_apart, likeliest, unchanged_on_failure
 from density_regression.estimators.hooks import Run
-from density_regression.estimators.prediction import Prediction
 from density_regression.estimators.serialisation import Serialisation
 from density_regression.estimators.settings import About, name_parameters, unknown_parameter
 from density_regression.io.sklearn_private import Interval, StrOptions, _check_sample_weight
@@ -55,7 +55,7 @@ MODERATE_COLUMNS: Final = 50
 """Most columns of a table for which the usual learning rates, and inputs beside the features, are meant."""
 
 
-class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
+class DeepRegressor(RegressorMixin, ConformalPrediction, Serialisation, Export):
     """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
 
     A subclass names its own parameters in `__init__`, builds its module in `_build` and trains it in `_train`; see
@@ -195,6 +195,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         *,
         held_out: tuple[ArrayLike, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
+        conformal: float | None = None,
     ) -> Self:
         """Fit to a table.
 
@@ -214,13 +215,18 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
             Whole groups are then set aside, chosen at random, so that they have about `validation_fraction` of the
             rows. Give them where rows of a group are alike and predictions are for new groups: single rows held out
             would have near copies in training, and the standard deviations would be too small.
+        conformal : float, optional
+            Share of the rows, at random, to keep aside for `conformalize`; whole groups of them, if there are groups.
 
         Returns
         -------
         self
         """
-        with unchanged_on_failure(self):
-            return self._fit(X, y, sample_weight, held_out=held_out, groups=groups)
+        with fits.unchanged_on_failure(self):
+            if conformal is None:
+                return self._fit(X, y, sample_weight, held_out=held_out, groups=groups)
+            rows = fits.keep_aside(self, conformal, X, y, sample_weight, groups)
+            return self._fit(*rows.train, held_out=held_out, groups=rows.groups).conformalize(*rows.aside)
 
     def _fit(
         self,
@@ -235,10 +241,10 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         with taking_turns(), usual_torch():
             prepared = self._prepare(X, y, sample_weight, held_out, groups=groups, pretrained=pretrained)
             laws = [prepared] if prepared.other is None else [prepared, prepared.other]
-            return self._take(*likeliest([self._fit_prepared(part) for part in laws]))
+            return self._take(*fits.likeliest([self._fit_prepared(part) for part in laws]))
 
-    def _fit_prepared(self, prepared: Prepared) -> Fit:
-        with threads(self.n_threads), own_draws() as restore_draws, checkpoints_apart(self, prepared):
+    def _fit_prepared(self, prepared: fits.Prepared) -> fits.Fit:
+        with threads(self.n_threads), own_draws() as restore_draws, fits.checkpoints_apart(self, prepared):
             model = self._built(prepared)
             if not may_draw(model):
                 restore_draws()
@@ -247,7 +253,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
                 from density_regression.estimators.fingerprint import network_checksum
 
                 run = run._replace(fingerprint=f"{run.fingerprint} {prepared.target} {network_checksum(model)}")
-            return Fit(model, self._train(model, prepared.train, prepared.held_out, run), prepared)
+            return fits.Fit(model, self._train(model, prepared.train, prepared.held_out, run), prepared)
 
     def _prepare(
         self,
@@ -258,7 +264,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         *,
         groups: ArrayLike | None = None,
         pretrained: bool = False,
-    ) -> Prepared:
+    ) -> fits.Prepared:
         """Check rows, set some aside, and scale all by those that train."""
         self._validate_params()
         x, target = self._validate(X, y, reset=True)
@@ -283,7 +289,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         else:
             train, held = split_groups(codes, self.validation_fraction, seed)
         x_scaling = OwnUnits.of(x.shape[1]) if pretrained else Scaling.fit(x, weight, train)
-        prepared: Prepared | None = None
+        prepared: fits.Prepared | None = None
         for law in reversed(candidate_laws(self.target, target, *given[1:])):
             y = to_law(target, law)
             # A network's errors about a constant target must stay small.
@@ -292,11 +298,11 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
             held_rows = TrainingRows.scaled(x, y, weight, scalings, held) if len(held) else rows
             if given:
                 held_rows = TrainingRows.scaled(given[0], to_law(given[1], law), np.ones(len(given[0])), scalings)
-            prepared = Prepared(rows, held_rows, scalings, Run(seed, fingerprint, pretrained), law, prepared)
+            prepared = fits.Prepared(rows, held_rows, scalings, Run(seed, fingerprint, pretrained), law, prepared)
         assert prepared is not None
         return prepared
 
-    def _built(self, prepared: Prepared) -> Any:
+    def _built(self, prepared: fits.Prepared) -> Any:
         """The untrained module, drawn from the fit's seed."""
         torch.manual_seed(prepared.run.seed)
         x, _, weight = prepared.train
@@ -304,12 +310,12 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         embedding = PiecewiseEmbedding.fit(x, weight) if embeds else None
         return self._build(self._encoder(x.shape[1], embedding), prepared.train)
 
-    def _take(self, model: Any, report: TrainingReport, prepared: Prepared) -> Self:
+    def _take(self, model: Any, report: TrainingReport, prepared: fits.Prepared) -> Self:
         """Make a trained module one's own."""
         self.report_ = report
         self.model_, self.any_parameter_ = model, next(model.parameters())
         self.x_scaling_, self.y_scaling_ = prepared.scalings
-        self.target_ = prepared.target
+        self.target_, self.conformal_ = prepared.target, None
         self.fitted_params_ = self.get_params(deep=False)
         self.own_encoder_ = self.encoder is not None
         targets = prepared.train.y.shape[1]

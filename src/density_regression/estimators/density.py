@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from density_regression.estimators.base import MODERATE_COLUMNS, DeepRegressor
+from density_regression.estimators.density_ratio import Familiarity
 from density_regression.estimators.hooks import Run
 from density_regression.estimators.prediction import PREDICTED_ROWS
 from density_regression.estimators.settings import About, Settings
@@ -190,6 +191,13 @@ class DensityRegressor(DeepRegressor):
         """Sorted log-densities of held-out rows (m,), or quantiles if those are many; none without a density."""
         levels = self.model_.familiar_levels
         return np.empty(0, np.float32) if levels is None else levels.cpu().numpy()
+
+    def _familiar(self, X: ArrayLike) -> Familiarity:
+        density = self.model_.density
+        if density is None:
+            raise ValueError("shifted asks for weights by the model's density, but it was fitted with density=None.")
+        whitened, log_density = self._apply(X, lambda x: (density._whiten(self.model_.encode(x)), self._log_density(x)))
+        return Familiarity(whitened, log_density)
 
     def decompose(self, X: ArrayLike) -> Decomposition[Floats]:
         """Standard deviations of the parts of the predictive variance, each (n,) or (n, k), in the target's units.

@@ -6,20 +6,33 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 
 from density_regression.estimators.hooks import Run
 from density_regression.estimators.prediction import PREDICTED_ROWS
+from density_regression.io.sklearn_private import _check_sample_weight, _num_samples, _safe_indexing
 from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
+from density_regression.tabular.groups import group_codes, split_groups
 from density_regression.tabular.laws import Law
-from density_regression.tabular.table import Scaling, TrainingRows
+from density_regression.tabular.table import Scaling, TrainingRows, split_rows
 from density_regression.training.loop import TrainingReport
 
-__all__ = ["Fit", "Prepared", "checkpoints_apart", "held_out_log_likelihood", "likeliest", "unchanged_on_failure"]
+__all__ = [
+    "Fit",
+    "Prepared",
+    "RowsAside",
+    "checkpoints_apart",
+    "held_out_log_likelihood",
+    "keep_aside",
+    "likeliest",
+    "unchanged_on_failure",
+]
 
 
 class Prepared(NamedTuple):
@@ -78,6 +91,38 @@ def checkpoints_apart(estimator: Any, prepared: Prepared) -> Iterator[None]:
         yield
     finally:
         estimator.checkpoint_dir = folder
+
+
+class RowsAside(NamedTuple):
+    """X, y and weights to train on, their groups if there are any, and X and y kept aside."""
+
+    train: tuple[Any, Any, Any]
+    groups: Any
+    aside: tuple[Any, Any]
+
+
+def keep_aside(estimator: Any, share: float, X: Any, y: Any, sample_weight: Any, groups: Any) -> RowsAside:
+    """Keep a share of the rows aside, at random, for `conformalize`; those without weight do not count there."""
+    if not (isinstance(share, Real) and 0 < share < 1):
+        raise ValueError(f"conformal must be a share of the rows, between 0 and 1, got {share!r}.")
+    n = _num_samples(X)
+    # A fit that is to be resumed must keep the same rows aside.
+    resumed = estimator.random_state is None and estimator.checkpoint_dir is not None
+    seed = int(check_random_state(0 if resumed else estimator.random_state).randint(2**31 - 1))
+    if groups is None:
+        kept, aside = split_rows(n, float(share), seed)
+    else:
+        kept, aside = split_groups(group_codes(groups, n), float(share), seed)
+    if sample_weight is not None:
+        weight = _check_sample_weight(sample_weight, X)
+        aside = aside[weight[aside] > 0]
+    if not len(aside):
+        raise ValueError(f"conformal={share} keeps none of {n} rows aside: give more rows, or a larger share.")
+    train, others = (
+        [None if v is None else _safe_indexing(v, rows) for v in (X, y, sample_weight, groups)]
+        for rows in (kept, aside)
+    )
+    return RowsAside((train[0], train[1], train[2]), train[3], (others[0], others[1]))
 
 
 @contextmanager

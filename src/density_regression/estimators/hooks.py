@@ -42,6 +42,7 @@ class RegressorHooks(BaseEstimator, ABC):
     x_scaling_: Scaling
     y_scaling_: Scaling
     target_: Law
+    conformal_: Any
     target_shape_: tuple[int, ...]
     n_features_in_: int
     fitted_params_: dict[str, Any]
@@ -72,6 +73,10 @@ class RegressorHooks(BaseEstimator, ABC):
         `draws` are the states of torch's generator after each was built.
         """
         return None
+
+    @abstractmethod
+    def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Floats, Floats]:
+        """Inputs (n, c) and targets (n, k), checked; with `reset` the former are those of a fit."""
 
     @abstractmethod
     def _rows(self, X: ArrayLike) -> Floats:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from density_regression.nn.runtime import ROW_BLOCK, full_precision, threads
 from density_regression.tabular.laws import from_law, log_normal_moments
 from density_regression.tabular.table import Floats, refuse_non_numbers
 
-__all__ = ["Prediction", "moments_of_exponential", "normal_scores"]
+__all__ = ["Prediction", "finite_sum", "moments_of_exponential", "normal_scores"]
 
 PREDICTED_ROWS: Final = 8192
 """Rows predicted at once, so that memory does not grow with the table."""
@@ -60,19 +60,11 @@ class Prediction(RegressorHooks):
             mean, std = moments_of_exponential(mean, std)
         return (mean, std) if return_std else mean
 
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.95) -> tuple[Floats, Floats]:
-        """Ends of the central interval that holds the target with probability `coverage`, each (n,) or (n, k)."""
-        number = isinstance(coverage, Real) or (np.ndim(coverage) == 0 and np.asarray(coverage).dtype.kind in "fiu")
-        if not number or not 0 < coverage < (1 + coverage) / 2 < 1:
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
-        low, high = np.moveaxis(self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2]), -1, 0)
-        return low, high
-
     def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Floats:
         """Quantiles at `levels` (L,), each strictly between 0 and 1: an array (n, L) or (n, k, L)."""
         scores = normal_scores(levels)
         mean, std = self._mean_std(X)
-        return from_law(_finite_sum(mean[..., None], std[..., None], scores), self.target_)
+        return from_law(finite_sum(mean[..., None], std[..., None], scores), self.target_)
 
     def predict_dist(self, X: ArrayLike) -> Normal | LogNormal:
         """Predictive distribution in the target's units, of shape (n,) or (n, k), in float64.
@@ -91,7 +83,7 @@ class Prediction(RegressorHooks):
             raise ValueError(f"n must be an integer of at least 1, got {n!r}.")
         mean, std = self._mean_std(X)
         rng = check_random_state(self.random_state if random_state is None else random_state)
-        return from_law(_finite_sum(mean, std, rng.standard_normal((int(n), *mean.shape))), self.target_)
+        return from_law(finite_sum(mean, std, rng.standard_normal((int(n), *mean.shape))), self.target_)
 
     def _mean_std(self, X: ArrayLike) -> tuple[Floats, Floats]:
         """Mean and standard deviation, (n,) or (n, k), of the law's Normal: of the target or of its logarithm."""
@@ -177,7 +169,7 @@ def moments_of_exponential(mean: Floats, std: Floats) -> tuple[Floats, Floats]:
     return mean, std
 
 
-def _finite_sum(mean: Floats, std: Floats, scores: Floats) -> Floats:
+def finite_sum(mean: Floats, std: Floats, scores: Floats) -> Floats:
     """Mean + std * scores, finite."""
     with np.errstate(over="ignore"):
         return np.clip(mean + std * scores, -LARGEST_FLOAT, LARGEST_FLOAT)

@@ -13,6 +13,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from density_regression.estimators.conformal import Conformal
 from density_regression.estimators.hooks import RegressorHooks
 from density_regression.io.store import InvalidModelError, write_model
 from density_regression.nn.encoders import PiecewiseEmbedding
@@ -23,6 +24,9 @@ from density_regression.tabular.table import OwnUnits, Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
 __all__ = ["Serialisation"]
+
+CONFORMAL: Final = "conformal."
+"""Prefix of the names of what `conformalize` learnt."""
 
 TRIAL_ROWS: Final = 17
 """Rows of the prediction that tries a model just loaded."""
@@ -71,7 +75,9 @@ class Serialisation(RegressorHooks):
             "history": _losses_to_json(self.report_.history),
             "train_history": _losses_to_json(self.report_.train_history),
         }
-        write_model(folder, config, self.model_.state_dict())
+        conformal = {} if self.conformal_ is None else self.conformal_.tensors()
+        aside = {f"{CONFORMAL}{name}": tensor for name, tensor in conformal.items()}
+        write_model(folder, config, {**self.model_.state_dict(), **aside})
 
     def _size(self, columns: int, targets: int, embedding: PiecewiseEmbedding | None = None) -> int:
         """Least number of weights of the module for so many columns and targets, counted without memory for them."""
@@ -120,7 +126,7 @@ class Serialisation(RegressorHooks):
             raise InvalidModelError(f"The saved feature names are not a list of names, but {names!r}.")
         if names:
             self.feature_names_in_ = np.asarray(names, dtype=object)
-        tensors = dict(tensors)
+        tensors, conformal = _apart(tensors)
         weights = sum(tensor.numel() for tensor in tensors.values())
         embedding = _saved_embedding(tensors, columns) if encoder is None else None
         if "embedding" not in config["params"]:
@@ -146,6 +152,7 @@ class Serialisation(RegressorHooks):
             raise InvalidModelError(f"The saved model does not predict {targets} target(s).")
         if not all(part.isfinite().all() for part in moments):
             raise InvalidModelError("The saved model does not predict finite numbers.")
+        self.conformal_ = self._saved_conformal(conformal)
         self.report_ = TrainingReport(
             {str(step): float(seconds) for step, seconds in config["seconds"].items()},
             _losses_from_json(config["history"]),
@@ -154,12 +161,35 @@ class Serialisation(RegressorHooks):
         )
         return self
 
+    def _saved_conformal(self, tensors: dict[str, Tensor]) -> Conformal | None:
+        """What `conformalize` learnt, if it was called."""
+        if not tensors:
+            return None
+        try:
+            conformal = Conformal.saved(tensors)
+        except ValueError as error:
+            raise InvalidModelError(f"What conformalize learnt cannot be read: {error}") from error
+        if conformal.scores.shape[1] != len(self.y_scaling_.center):
+            raise InvalidModelError("The saved scores of conformalize are of another number of targets.")
+        density = getattr(self.model_, "density", None)
+        if conformal.ratio is not None and (
+            density is None or len(conformal.ratio.slope) != density.whitening.kept + 1
+        ):
+            raise InvalidModelError("The saved weights of conformalize are not those of the saved density.")
+        return conformal
+
     @classmethod
     def _from_json(cls, value: Any) -> Any:
         """Undo `to_json` for one hyper-parameter."""
         if isinstance(value, dict):
             return rebuilt(value)
         return tuple(value) if isinstance(value, list) else value
+
+
+def _apart(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Tensors of the model, and of what `conformalize` learnt."""
+    of_model = {name: tensor for name, tensor in tensors.items() if not name.startswith(CONFORMAL)}
+    return of_model, {name.removeprefix(CONFORMAL): tensors[name] for name in tensors.keys() - of_model.keys()}
 
 
 def _saved_law(config: dict[str, Any]) -> Law:
