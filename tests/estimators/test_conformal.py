@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -244,10 +245,10 @@ def test_rows_too_strange_for_a_finite_interval_are_told(plain: DensityRegressor
 # -- rows kept aside by fit ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["array", "frame", "lists"])
+@pytest.mark.parametrize("kind", ["array", "pandas", "polars", "lists"])
 def test_fit_keeps_rows_aside(kind: str) -> None:
-    tables = {"array": X, "frame": pd.DataFrame(X, columns=["a", "b"]), "lists": X.tolist()}
-    table = tables[kind]
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    table = {"array": X, "pandas": frame, "polars": pl.from_pandas(frame), "lists": X.tolist()}[kind]
     reg = GaussianRegressor(**QUICK).fit(table, Y, conformal=0.25)
     assert reg.conformal_.rows == 50
     again = GaussianRegressor(**QUICK).fit(table, Y, conformal=0.25)
@@ -316,6 +317,8 @@ def test_errors_leave_the_model_as_it_was(conformal: DensityRegressor) -> None:
     before = conformal.predict_interval(NEW)
     with pytest.raises(ValueError, match=r"y has 2 target\(s\)"):
         conformal.conformalize(ASIDE[0], TWO)
+    with pytest.raises(ValueError, match="y has 149 rows, but X has 150"):
+        conformal.conformalize(ASIDE[0], ASIDE[1][1:])
     with pytest.raises(ValueError, match="NaN"):
         conformal.conformalize(ASIDE[0], np.where(ASIDE[1] > 20, np.nan, ASIDE[1]))
     with pytest.raises(ValueError, match="shifted has 5 rows"):

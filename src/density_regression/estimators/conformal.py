@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
 
 from density_regression.estimators.density_ratio import DensityRatio, Familiarity
 from density_regression.estimators.prediction import LARGEST_FLOAT, Prediction, finite_sum
 from density_regression.tabular.laws import candidate_laws, from_law, to_law
-from density_regression.tabular.table import Floats
+from density_regression.tabular.table import Floats, refuse_non_numbers
 
 __all__ = ["Conformal", "ConformalPrediction", "check_coverage", "rows_needed"]
 
@@ -137,6 +137,18 @@ def check_coverage(coverage: Any) -> float:
     return float(coverage)
 
 
+def _checked_targets(y: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """Targets as finite numbers (n, k), of this shape."""
+    refuse_non_numbers(y, "y")
+    target: Floats = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+    target = target.reshape(len(target), -1)
+    if len(target) != shape[0]:
+        raise ValueError(f"y has {len(target)} rows, but X has {shape[0]}.")
+    if target.shape != shape:
+        raise ValueError(f"y has {target.shape[1]} target(s), but the model was fitted to {shape[1]}.")
+    return target
+
+
 class ConformalPrediction(Prediction):
     """`conformalize`, and intervals that follow from it."""
 
@@ -178,10 +190,8 @@ class ConformalPrediction(Prediction):
         100
         """
         check_is_fitted(self)
-        _, target = self._validate(X, y, reset=False)
         mean, std = (part.reshape(len(part), -1) for part in self._mean_std(X))
-        if target.shape != mean.shape:
-            raise ValueError(f"y has {target.shape[1]} target(s), but the model was fitted to {mean.shape[1]}.")
+        target = _checked_targets(y, mean.shape)
         candidate_laws(self.target_, target)
         with np.errstate(over="ignore"):
             scores = np.minimum(np.abs(to_law(target, self.target_) - mean) / std, LARGEST_FLOAT)

@@ -75,10 +75,6 @@ class RegressorHooks(BaseEstimator, ABC):
         return None
 
     @abstractmethod
-    def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Floats, Floats]:
-        """Inputs (n, c) and targets (n, k), checked; with `reset` the former are those of a fit."""
-
-    @abstractmethod
     def _rows(self, X: ArrayLike) -> Floats:
         """Rows to predict, checked."""
 
