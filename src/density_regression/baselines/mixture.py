@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.distributions import Categorical, MixtureSameFamily, Normal
+from torch.distributions import Categorical, LogNormal, MixtureSameFamily, Normal
 
 from density_regression.baselines.base import BaselineModule, BaselineRegressor
+from density_regression.estimators.prediction import moments_of_exponential
 from density_regression.nn.heads import Moments
 from density_regression.tabular.table import Floats
 
@@ -53,11 +54,20 @@ class MixtureRegressor(BaselineRegressor):
 
     def predict_members(self, X: ArrayLike) -> tuple[Floats, Floats]:
         """Means and standard deviations of the members, each (M, n) or (M, n, k), in the target's units."""
+        means, stds = self._member_normals(X)
+        return moments_of_exponential(means, stds) if self.target_ == "log" else (means, stds)
+
+    def _member_normals(self, X: ArrayLike) -> tuple[Floats, Floats]:
+        """Means and standard deviations (M, n) or (M, n, k) of the Normals of the members, of the target or its log."""
         means, log_stds = self._apply(X, lambda x: tuple(part.movedim(0, 1) for part in self.model_.member_moments(x)))
         mean, std = self._in_units(means, shift=True), self._in_units(np.exp(log_stds))
         return np.moveaxis(mean, 1, 0), np.moveaxis(std, 1, 0)
 
     def own_dist(self, X: ArrayLike) -> MixtureSameFamily:
-        """The mixture, in the target's units, of shape (n,) or (n, k), in float64."""
-        means, stds = (torch.from_numpy(np.moveaxis(part, 0, -1).copy()) for part in self.predict_members(X))
-        return MixtureSameFamily(Categorical(torch.ones_like(means)), Normal(means, stds))
+        """The mixture, in the target's units, of shape (n,) or (n, k), in float64.
+
+        Of log-normal distributions with ``target="log"``.
+        """
+        means, stds = (torch.from_numpy(np.moveaxis(part, 0, -1).copy()) for part in self._member_normals(X))
+        law = LogNormal if self.target_ == "log" else Normal
+        return MixtureSameFamily(Categorical(torch.ones_like(means)), law(means, stds))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.distributions import StudentT
+from torch.distributions import ExpTransform, StudentT, TransformedDistribution
 
 from density_regression.baselines.base import Baseline, BaselineRegressor
 from density_regression.nn.heads import Moments
@@ -100,19 +100,25 @@ class StudentTRegressor(BaselineRegressor):
 
     model_: StudentTBaseline
 
-    def own_dist(self, X: ArrayLike) -> StudentT:
-        """The predictive Student's t, in the target's units, of shape (n,) or (n, k), in float64."""
+    def own_dist(self, X: ArrayLike) -> StudentT | TransformedDistribution:
+        """The predictive Student's t, in the target's units, of shape (n,) or (n, k), in float64.
+
+        With ``target="log"`` that of the exponential of a Student's t, whose mean is infinite.
+        """
         mean, log_scale, alpha = self._apply(X, self._student_t)
         mean, scale = self._in_units(mean, shift=True), self._in_units(np.exp(log_scale))
         df, loc, spread = (torch.from_numpy(part) for part in (2.0 * alpha.reshape(mean.shape), mean, scale))
-        return StudentT(df, loc, spread)
+        law = StudentT(df, loc, spread)
+        return TransformedDistribution(law, ExpTransform()) if self.target_ == "log" else law
 
     def decompose(self, X: ArrayLike) -> Decomposition[Floats]:
         """Aleatoric and epistemic standard deviations, each (n,) or (n, k), in the target's units.
 
-        As variances they are E sigma^2 and Var mu, which add up to that of the prediction.
+        As variances they are E sigma^2 and Var mu, which add up to that of the prediction. With ``target="log"`` each
+        has the share of the variance of y that it has of that of log y.
         """
-        return Decomposition(*(self._in_units(std) for std in self._apply(X, self._parts)))
+        parts = [self._in_units(std) for std in self._apply(X, self._parts)]
+        return Decomposition(*(self._shares(X, parts) if self.target_ == "log" else parts))
 
     def _student_t(self, x: Tensor) -> tuple[Tensor, ...]:
         belief = self.model_.belief(x)

@@ -16,6 +16,7 @@ from density_regression.baselines.base import Baseline, BaselineRegressor
 from density_regression.estimators.prediction import normal_scores
 from density_regression.estimators.settings import About, Settings
 from density_regression.nn.heads import Moments
+from density_regression.tabular.laws import from_law
 from density_regression.tabular.table import Floats
 
 __all__ = ["DEFAULT_LEVELS", "QuantileNetwork", "QuantileRegressor"]
@@ -156,7 +157,7 @@ class QuantileRegressor(BaselineRegressor):
         """Quantiles (n, L) or (n, k, L) at `levels` (L,), each strictly between 0 and 1.
 
         Between the learnt levels they are interpolated linearly in the normal score; beyond them they are extended as
-        those of a Normal with the predicted standard deviation.
+        those of a Normal with the predicted standard deviation. With ``target="log"`` all this is of log y.
         """
         wanted = normal_scores(levels)
         check_is_fitted(self)
@@ -168,4 +169,4 @@ class QuantileRegressor(BaselineRegressor):
         left = np.searchsorted(scores, wanted, side="right") - 1
         share = ((wanted - scores[left]) / (scores[left + 1] - scores[left]))[:, None]
         between = knots[:, left] + share * (knots[:, left + 1] - knots[:, left])
-        return np.moveaxis(self._in_units(between, shift=True), 1, -1)
+        return from_law(np.moveaxis(self._in_units(between, shift=True), 1, -1), self.target_)

@@ -3,22 +3,22 @@
 import copy
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from torch import nn
 
+from density_regression.estimators import fits
+from density_regression.estimators.conformal import ConformalPrediction
 from density_regression.estimators.export import Export
 from density_regression.estimators.hooks import Run
-from density_regression.estimators.prediction import Prediction
 from density_regression.estimators.serialisation import Serialisation
 from density_regression.estimators.settings import About, name_parameters, unknown_parameter
 from density_regression.estimators.tables import column_labels, training_rows
@@ -35,6 +35,7 @@ from density_regression.nn.runtime import (
 )
 from density_regression.tabular.columns import Columns, Table
 from density_regression.tabular.groups import group_codes, split_groups
+from density_regression.tabular.laws import LAWS, candidate_laws, to_law
 from density_regression.tabular.table import (
     Floats,
     Index,
@@ -48,23 +49,14 @@ from density_regression.tabular.table import (
 from density_regression.training.callbacks import Callback
 from density_regression.training.loop import TrainingReport
 
-__all__ = ["MODERATE_COLUMNS", "DeepRegressor", "Prepared", "unchanged_on_failure"]
+__all__ = ["MODERATE_COLUMNS", "DeepRegressor"]
 
 
 MODERATE_COLUMNS: Final = 50
 """Most columns of a table for which the usual learning rates, and inputs beside the features, are meant."""
 
 
-class Prepared(NamedTuple):
-    """Scaled rows to train on and to hold out, the scaling of inputs and of targets, and the run they are for."""
-
-    train: TrainingRows
-    held_out: TrainingRows
-    scalings: tuple[Scaling, Scaling]
-    run: Run
-
-
-class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
+class DeepRegressor(RegressorMixin, ConformalPrediction, Serialisation, Export):
     """Skeleton of a scikit-learn regressor around a torch module that predicts a Gaussian.
 
     A subclass names its own parameters in `__init__`, builds its module in `_build` and trains it in `_train`; see
@@ -80,6 +72,10 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
     embedding : "piecewise" or None
         What the plain network reads. "piecewise": the columns smoothly clipped to three standard deviations, with
         piecewise-linear functions of each beside them, see `PiecewiseEmbedding`. None: the standardised columns alone.
+    target : "identity", "log" or "auto"
+        What is Normal: the target, or, for targets above 0 such as prices, its logarithm. With "log" all predictions
+        follow the log-normal law, in the target's units; see `Prediction`. "auto" fits both, in twice the time, where
+        all targets are above 0, and keeps the one under which the held-out rows are likelier, for all targets at once.
     epochs : int
         Most passes over the data for the network.
     batch_size : int or "auto"
@@ -120,6 +116,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         "encoder": [nn.Module, callable, None],
         "hidden": ["array-like"],
         "embedding": [StrOptions({"piecewise"}), None],
+        "target": [StrOptions({*LAWS, "auto"})],
         "epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "learning_rate": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
@@ -143,6 +140,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         encoder: nn.Module | Callable[[int], nn.Module] | None = None,
         hidden: tuple[int, ...] = (100, 100),
         embedding: Literal["piecewise"] | None = "piecewise",
+        target: Literal["identity", "log", "auto"] = "identity",
         epochs: int = 400,
         batch_size: int | Literal["auto"] = "auto",
         learning_rate: float | Literal["auto"] = "auto",
@@ -164,6 +162,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         self.encoder = encoder
         self.hidden = hidden
         self.embedding = embedding
+        self.target = target
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -197,6 +196,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         *,
         held_out: tuple[ArrayLike, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
+        conformal: float | None = None,
     ) -> Self:
         """Fit to a table.
 
@@ -217,13 +217,18 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
             Whole groups are then set aside, chosen at random, so that they have about `validation_fraction` of the
             rows. Give them where rows of a group are alike and predictions are for new groups: single rows held out
             would have near copies in training, and the standard deviations would be too small.
+        conformal : float, optional
+            Share of the rows, at random, to keep aside for `conformalize`; whole groups of them, if there are groups.
 
         Returns
         -------
         self
         """
-        with unchanged_on_failure(self):
-            return self._fit(X, y, sample_weight, held_out=held_out, groups=groups)
+        with fits.unchanged_on_failure(self):
+            if conformal is None:
+                return self._fit(X, y, sample_weight, held_out=held_out, groups=groups)
+            rows = fits.keep_aside(self, conformal, X, y, sample_weight, groups)
+            return self._fit(*rows.train, held_out=held_out, groups=rows.groups).conformalize(*rows.aside)
 
     def _fit(
         self,
@@ -237,17 +242,20 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
     ) -> Self:
         with taking_turns(), usual_torch():
             prepared = self._prepare(X, y, sample_weight, held_out, groups=groups, pretrained=pretrained)
-            with threads(self.n_threads), own_draws() as restore_draws:
-                model = self._built(prepared)
-                if not may_draw(model):
-                    restore_draws()
-                run = prepared.run
-                if self.checkpoint_dir is not None:
-                    from density_regression.estimators.fingerprint import network_checksum
+            laws = [prepared] if prepared.other is None else [prepared, prepared.other]
+            return self._take(*fits.likeliest([self._fit_prepared(part) for part in laws]))
 
-                    run = run._replace(fingerprint=f"{run.fingerprint} {network_checksum(model)}")
-                report = self._train(model, prepared.train, prepared.held_out, run)
-                return self._take(model, report, prepared)
+    def _fit_prepared(self, prepared: fits.Prepared) -> fits.Fit:
+        with threads(self.n_threads), own_draws() as restore_draws, fits.checkpoints_apart(self, prepared):
+            model = self._built(prepared)
+            if not may_draw(model):
+                restore_draws()
+            run = prepared.run
+            if self.checkpoint_dir is not None:
+                from density_regression.estimators.fingerprint import network_checksum
+
+                run = run._replace(fingerprint=f"{run.fingerprint} {prepared.target} {network_checksum(model)}")
+            return fits.Fit(model, self._train(model, prepared.train, prepared.held_out, run), prepared)
 
     def _prepare(
         self,
@@ -258,7 +266,7 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         *,
         groups: ArrayLike | None = None,
         pretrained: bool = False,
-    ) -> Prepared:
+    ) -> fits.Prepared:
         """Check rows, set some aside, and scale all by those that train."""
         self._validate_params()
         x, target = self._validate(X, y)
@@ -290,19 +298,21 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
             self.columns_ = Columns.fit(x[train], column_labels(self))
             x = self.columns_.coded(x)
             given = (self.columns_.coded(given[0]), given[1]) if given else ()
-        scalings = (
-            OwnUnits.of(x.shape[1]) if pretrained else Scaling.fit(x, weight, train),
+        x_scaling = OwnUnits.of(x.shape[1]) if pretrained else Scaling.fit(x, weight, train)
+        prepared: fits.Prepared | None = None
+        for law in reversed(candidate_laws(self.target, target, *given[1:])):
+            y = to_law(target, law)
             # A network's errors about a constant target must stay small.
-            Scaling.fit(target, weight, train, of_constant=1e-6),
-        )
-        rows = TrainingRows.scaled(x, target, weight, scalings, train)
-        if given:
-            held_rows = TrainingRows.scaled(*given, np.ones(len(given[0])), scalings)
-        else:
-            held_rows = TrainingRows.scaled(x, target, weight, scalings, held) if len(held) else rows
-        return Prepared(rows, held_rows, scalings, Run(seed, fingerprint, pretrained))
+            scalings = (x_scaling, Scaling.fit(y, weight, train, of_constant=1e-6))
+            rows = TrainingRows.scaled(x, y, weight, scalings, train)
+            held_rows = TrainingRows.scaled(x, y, weight, scalings, held) if len(held) else rows
+            if given:
+                held_rows = TrainingRows.scaled(given[0], to_law(given[1], law), np.ones(len(given[0])), scalings)
+            prepared = fits.Prepared(rows, held_rows, scalings, Run(seed, fingerprint, pretrained), law, prepared)
+        assert prepared is not None
+        return prepared
 
-    def _built(self, prepared: Prepared) -> Any:
+    def _built(self, prepared: fits.Prepared) -> Any:
         """The untrained module, drawn from the fit's seed."""
         torch.manual_seed(prepared.run.seed)
         x, _, weight = prepared.train
@@ -310,11 +320,12 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         embedding = PiecewiseEmbedding.fit(x, weight) if embeds else None
         return self._build(self._encoder(x.shape[1], embedding), prepared.train)
 
-    def _take(self, model: Any, report: TrainingReport, prepared: Prepared) -> Self:
+    def _take(self, model: Any, report: TrainingReport, prepared: fits.Prepared) -> Self:
         """Make a trained module one's own."""
         self.report_ = report
         self.model_, self.any_parameter_ = model, next(model.parameters())
         self.x_scaling_, self.y_scaling_ = prepared.scalings
+        self.target_, self.conformal_ = prepared.target, None
         self.fitted_params_ = self.get_params(deep=False)
         self.own_encoder_ = self.encoder is not None
         targets = prepared.train.y.shape[1]
@@ -377,20 +388,9 @@ class DeepRegressor(RegressorMixin, Prediction, Serialisation, Export):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.input_tags.allow_nan = True
+        tags.target_tags.positive_only = self.target == "log"
         return tags
 
 
 # Those that it does not know are no parameters.
 name_parameters(DeepRegressor, inspect.signature(DeepRegressor.__init__).parameters)
-
-
-@contextmanager
-def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
-    """Leave an estimator as it was, fitted or not, if what is done to it fails or is interrupted."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise

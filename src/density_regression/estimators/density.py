@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from density_regression.estimators.base import MODERATE_COLUMNS, DeepRegressor, Prepared
+from density_regression.estimators.base import MODERATE_COLUMNS, DeepRegressor
+from density_regression.estimators.density_ratio import Familiarity
+from density_regression.estimators.fits import Prepared
 from density_regression.estimators.hooks import Run
 from density_regression.estimators.prediction import PREDICTED_ROWS
 from density_regression.estimators.settings import About, Settings
@@ -197,18 +199,27 @@ class DensityRegressor(DeepRegressor):
         levels = self.model_.familiar_levels
         return np.empty(0, np.float32) if levels is None else levels.cpu().numpy()
 
+    def _familiar(self, X: ArrayLike) -> Familiarity:
+        density = self.model_.density
+        if density is None:
+            raise ValueError("shifted asks for weights by the model's density, but it was fitted with density=None.")
+        whitened, log_density = self._apply(X, lambda x: (density._whiten(self.model_.encode(x)), self._log_density(x)))
+        return Familiarity(whitened, log_density)
+
     def decompose(self, X: ArrayLike) -> Decomposition[Floats]:
         """Standard deviations of the parts of the predictive variance, each (n,) or (n, k), in the target's units.
 
         `aleatoric` is the noise of the target. `epistemic` has two parts: `disagreement` is by how much the networks
         differ that this one learnt from, and shrinks as rows are added (it is 0 without `members`); `distance` is what
-        a lower density adds, far from the training data, and does not.
+        a lower density adds, far from the training data, and does not. With ``target="log"`` each has the share of the
+        variance of y that it has of that of log y.
         """
         check_is_fitted(self)
         parts = self._apply(X, self._decompose)
         # A part may be none at all, but no part of the total is.
-        units = (np.where(part > 0, self._unscaled(torch.from_numpy(part)).numpy(), 0.0) for part in parts)
-        return Decomposition(*(part.reshape(len(part), *self.target_shape_) for part in units))
+        units = [np.where(part > 0, self._unscaled(torch.from_numpy(part)).numpy(), 0.0) for part in parts]
+        units = [part.reshape(len(part), *self.target_shape_) for part in units]
+        return Decomposition(*(self._shares(X, units) if self.target_ == "log" else units))
 
     def _decompose(self, x: Tensor) -> tuple[Tensor, ...]:
         noise, epistemic, disagreement, distance = self.model_.decompose(x)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 from torch.export import ExportedProgram
 
+from density_regression.estimators.conformal import check_coverage
 from density_regression.estimators.hooks import RegressorHooks
 from density_regression.estimators.tables import table_to_predict
 from density_regression.inference.onnx.columns import ColumnInputs
@@ -32,11 +33,19 @@ class Export(RegressorHooks):
     """Export methods shared by all regressors."""
 
     @usual_torch()
-    def to_onnx(self, path: str | os.PathLike[str], *, dtype: Dtype = "float64", int8: bool = False) -> float:
+    def to_onnx(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        dtype: Dtype = "float64",
+        int8: bool = False,
+        coverage: float | None = None,
+    ) -> float:
         """Write the fitted model as one ONNX graph, from rows in their own units to results in the target's.
 
         Input `X` (n, c), any number of rows, which are not validated; outputs `mean` and `std`, each (n, k), and
-        `log_density` (n,) where there is one. The file is checked with ONNX Runtime before it is written.
+        `log_density` (n,) where there is one; after `conformalize` also `low` and `high`, each (n, k). The file is
+        checked with ONNX Runtime before it is written.
 
         Fitted to a frame with text, dates or gaps, it has one input for each column, of the column's name and of shape
         (n,): numbers and booleans in `dtype`, NaN for gaps; text and dates, in ISO form, as strings, "" for gaps. It
@@ -52,21 +61,29 @@ class Export(RegressorHooks):
         int8 : bool
             Whether to write the encoder's weights in eight bits, a quarter of their size. How much this changes the
             results depends on the model: see `check_onnx`.
+        coverage : float, optional
+            Of the intervals from `low` to `high` of a model after `conformalize`; 0.95 by default, as in
+            `predict_interval`.
 
         Returns
         -------
         float
             Largest relative difference from `predict` on random rows, near and far, by the rounding of results, of
-            inputs (float32) and of weights (int8). An `ExportError` says why a model cannot be written as a graph.
+            inputs (float32) and of weights (int8); with ``target="log"``, between logarithms. An `ExportError` says why
+            a model cannot be written as a graph.
         """
         about, inputs = {"method": type(self).__name__}, self._inputs(dtype)
         if hasattr(self, "feature_names_in_"):
             about["columns"] = json.dumps([str(name) for name in self.feature_names_in_])
+        coverage = self._exported_coverage(coverage)
+        if coverage is not None:
+            about["coverage"] = f"{coverage:g}"
+        reference = self._graph("float64", coverage)
         if inputs is None:
-            return write_onnx(self._graph(dtype), path, reference=self._graph("float64"), int8=int8, about=about)
+            return write_onnx(self._graph(dtype, coverage), path, reference=reference, int8=int8, about=about)
         # Of the columns, numbers alone are in that type: others have too many digits for it once they are coded.
-        graph, about = self._graph("float64"), about | inputs.about
-        return write_onnx(graph, path, reference=graph, inputs=inputs, int8=int8, about=about)
+        about |= inputs.about
+        return write_onnx(reference, path, reference=reference, inputs=inputs, int8=int8, about=about)
 
     @usual_torch()
     def check_onnx(self, path: str | os.PathLike[str], X: ArrayLike | None = None) -> OnnxDifference:
@@ -96,7 +113,7 @@ class Export(RegressorHooks):
         return compare_onnx(path, graph, center + scale * np.random.default_rng(0).normal(size=(1000, len(center))))
 
     @usual_torch()
-    def to_program(self, *, dtype: Dtype = "float64") -> ExportedProgram:
+    def to_program(self, *, dtype: Dtype = "float64", coverage: float | None = None) -> ExportedProgram:
         """The same graph by `torch.export`, to compile ahead of time or to save with `torch.export.save`.
 
         An `ExportError` says that the model reads text, dates or gaps, of which torch knows nothing.
@@ -104,7 +121,7 @@ class Export(RegressorHooks):
         check_is_fitted(self)
         if self.columns_ is not None:
             raise ExportError("torch.export has no text, and this model reads text, dates or gaps: use to_onnx.")
-        return export_program(self._graph(dtype))
+        return export_program(self._graph(dtype, self._exported_coverage(coverage)))
 
     def _inputs(self, dtype: Dtype) -> ColumnInputs | None:
         """Inputs for text, dates and gaps, if the model reads them."""
@@ -128,7 +145,23 @@ class Export(RegressorHooks):
         targets = [f"target {i}" for i in range(len(self.y_scaling_.center))]
         refuse_lost_digits(self.y_scaling_, DTYPES[dtype], targets)
 
-    def _graph(self, dtype: Dtype) -> Graph:
+    def _exported_coverage(self, coverage: float | None) -> float | None:
+        """Coverage of the intervals in the graph; None without intervals."""
+        check_is_fitted(self)
+        if self.conformal_ is None:
+            if coverage is not None:
+                raise ValueError(
+                    f"coverage={coverage!r} is that of intervals, which a graph has after conformalize only."
+                )
+            return None
+        if self.conformal_.ratio is not None:
+            raise ExportError(
+                "Intervals of weighted rows are not in the graph, as their width depends on the density of each row: "
+                "call conformalize without shifted before exporting."
+            )
+        return check_coverage(0.95 if coverage is None else coverage)
+
+    def _graph(self, dtype: Dtype, coverage: float | None = None) -> Graph:
         check_is_fitted(self)
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {dtype!r}.")
@@ -137,4 +170,7 @@ class Export(RegressorHooks):
             columns = getattr(self, "feature_names_in_", range(len(self.x_scaling_.center)))
             refuse_lost_digits(self.x_scaling_, DTYPES[dtype], [f"column {name!r}" for name in columns])
             self._refuse_lost_targets(dtype)
-        return Graph(copy.deepcopy(self.model_).cpu(), self.x_scaling_, self.y_scaling_, dtype=DTYPES[dtype])
+        model = copy.deepcopy(self.model_).cpu()
+        quantile = None if coverage is None else self.conformal_.quantile(coverage)
+        scalings = self.x_scaling_, self.y_scaling_
+        return Graph(model, *scalings, dtype=DTYPES[dtype], law=self.target_, quantile=quantile)

@@ -8,8 +8,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from density_regression.estimators.base import DeepRegressor, unchanged_on_failure
+from density_regression.estimators.base import DeepRegressor
 from density_regression.estimators.fingerprint import network_checksum
+from density_regression.estimators.fits import unchanged_on_failure
 from density_regression.nn.runtime import may_draw, own_draws, taking_turns, threads, usual_torch
 
 __all__ = ["fit_together"]
@@ -93,7 +94,8 @@ def _fit_as_one(
     generators = any(isinstance(regressor.random_state, np.random.RandomState) for regressor in regressors)
     # Each is to tell its own callbacks of its own losses.
     watched = any(regressor.callbacks for regressor in regressors)
-    if len(regressors) < 2 or generators or watched or regressors[0].checkpoint_dir is not None:
+    alone = regressors[0].checkpoint_dir is not None or regressors[0].target == "auto"
+    if len(regressors) < 2 or generators or watched or alone:
         return False
     with taking_turns(), usual_torch():
         together = list(zip(regressors, tables, held_outs, groups, strict=True))
@@ -107,7 +109,7 @@ def _fit_as_one(
                 draws.append(torch.get_rng_state())
             if not may_draw(models[0]):
                 restore_draws()
-            rows, held, _, runs = zip(*prepared, strict=True)
+            rows, held, runs = ([getattr(part, name) for part in prepared] for name in ("train", "held_out", "run"))
             reports = regressors[0]._train_together(models, rows, held, runs, draws)
             if reports is None:
                 return False

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.network import Predictor
 from density_regression.tabular.columns import Columns
+from density_regression.tabular.laws import Law
 from density_regression.tabular.table import Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
@@ -41,6 +42,8 @@ class RegressorHooks(BaseEstimator, ABC):
     report_: TrainingReport
     x_scaling_: Scaling
     y_scaling_: Scaling
+    target_: Law
+    conformal_: Any
     target_shape_: tuple[int, ...]
     n_features_in_: int
     columns_: Columns | None = None

@@ -1,8 +1,8 @@
 """Prediction methods shared by all regressors, in the target's units."""
 
 import math
-from collections.abc import Callable
-from numbers import Integral, Real
+from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -12,14 +12,15 @@ from scipy.special import ndtri
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import LogNormal, Normal
 
 from density_regression.estimators.hooks import RegressorHooks
 from density_regression.estimators.tables import CodedRows, rows_to_predict
 from density_regression.nn.runtime import ROW_BLOCK, full_precision, threads
+from density_regression.tabular.laws import from_law, log_normal_moments
 from density_regression.tabular.table import Floats
 
-__all__ = ["Prediction", "normal_scores"]
+__all__ = ["Prediction", "finite_sum", "moments_of_exponential", "normal_scores"]
 
 PREDICTED_ROWS: Final = 8192
 """Rows predicted at once, so that memory does not grow with the table."""
@@ -30,7 +31,14 @@ LARGEST_FLOAT: Final = float(np.finfo(np.float64).max)
 
 
 class Prediction(RegressorHooks):
-    """Prediction methods shared by all regressors: everything that is derived from a Normal."""
+    """Prediction methods shared by all regressors: everything that is derived from a Normal.
+
+    With ``target="log"`` that is the Normal of log y, and y is log-normal: intervals, quantiles and samples are
+    exponentials of those of log y, and so above 0, and mean and standard deviation are the moments of the log-normal
+    law. Of a method whose own law is another, too: that has the mean and variance which the method gives log y. All are
+    kept between e^-708 and e^709. The mean is far above the median where the standard deviation of log y is large, as
+    it is far from the training data: the median, ``predict_quantiles(X, [0.5])``, is then the better guess.
+    """
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
         """Predictive mean, and standard deviation if asked, in the target's units.
@@ -49,26 +57,23 @@ class Prediction(RegressorHooks):
             Only if `return_std`.
         """
         mean, std = self._mean_std(X)
+        if self.target_ == "log":
+            mean, std = moments_of_exponential(mean, std)
         return (mean, std) if return_std else mean
-
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.95) -> tuple[Floats, Floats]:
-        """Ends of the central interval that holds the target with probability `coverage`, each (n,) or (n, k)."""
-        number = isinstance(coverage, Real) or (np.ndim(coverage) == 0 and np.asarray(coverage).dtype.kind in "fiu")
-        if not number or not 0 < coverage < (1 + coverage) / 2 < 1:
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
-        low, high = np.moveaxis(self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2]), -1, 0)
-        return low, high
 
     def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Floats:
         """Quantiles at `levels` (L,), each strictly between 0 and 1: an array (n, L) or (n, k, L)."""
         scores = normal_scores(levels)
         mean, std = self._mean_std(X)
-        return _finite_sum(mean[..., None], std[..., None], scores)
+        return from_law(finite_sum(mean[..., None], std[..., None], scores), self.target_)
 
-    def predict_dist(self, X: ArrayLike) -> Normal:
-        """Predictive distribution in the target's units, of shape (n,) or (n, k), in float64."""
-        mean, std = self._mean_std(X)
-        return Normal(torch.from_numpy(mean), torch.from_numpy(std))
+    def predict_dist(self, X: ArrayLike) -> Normal | LogNormal:
+        """Predictive distribution in the target's units, of shape (n,) or (n, k), in float64.
+
+        Normal; log-normal of a model whose `target` is "log".
+        """
+        mean, std = (torch.from_numpy(part) for part in self._mean_std(X))
+        return LogNormal(mean, std) if self.target_ == "log" else Normal(mean, std)
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Floats:
         """Draw `n` times from each row's predictive distribution: an array (n, rows) or (n, rows, k).
@@ -79,14 +84,15 @@ class Prediction(RegressorHooks):
             raise ValueError(f"n must be an integer of at least 1, got {n!r}.")
         mean, std = self._mean_std(X)
         rng = check_random_state(self.random_state if random_state is None else random_state)
-        return _finite_sum(mean, std, rng.standard_normal((int(n), *mean.shape)))
+        return from_law(finite_sum(mean, std, rng.standard_normal((int(n), *mean.shape))), self.target_)
 
     def _mean_std(self, X: ArrayLike) -> tuple[Floats, Floats]:
+        """Mean and standard deviation, (n,) or (n, k), of the law's Normal: of the target or of its logarithm."""
         mean, std = self._apply(X, self._mean_and_std)
         return mean.reshape(len(mean), *self.target_shape_), std.reshape(len(std), *self.target_shape_)
 
     def _mean_and_std(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation (n, k) at scaled rows `x`, in the target's units."""
+        """Mean and standard deviation (n, k) of the law's Normal at scaled rows `x`, no longer scaled."""
         mean, log_std = self._moments(x)
         return self._unscaled(mean.double(), shift=True), self._unscaled(log_std.double().exp_())
 
@@ -109,6 +115,15 @@ class Prediction(RegressorHooks):
                     rows = torch.cat([rows, rows.new_zeros(ROW_BLOCK - count % ROW_BLOCK, rows.shape[1])])
                 parts.append([value[:count].double().cpu().numpy() for value in function(rows)])
         return tuple(parts[0]) if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
+
+    def _shares(self, X: ArrayLike, parts: Sequence[Floats]) -> tuple[Floats, ...]:
+        """Standard deviations in the target's units from those of parts of log y, each (n,) or (n, k).
+
+        The first two are all of it. A part's share of the variance of y is its share of that of log y.
+        """
+        total = np.hypot(parts[0], parts[1])
+        _, std = self.predict(X, return_std=True)
+        return tuple(std * (part / total) for part in parts)
 
     # Here torch computes what numpy could: a switch between the two costs as much as several layers of one row.
 
@@ -147,7 +162,13 @@ def normal_scores(levels: ArrayLike) -> Floats:
     return scores
 
 
-def _finite_sum(mean: Floats, std: Floats, scores: Floats) -> Floats:
+def moments_of_exponential(mean: Floats, std: Floats) -> tuple[Floats, Floats]:
+    """`log_normal_moments` of arrays."""
+    mean, std = (part.numpy() for part in log_normal_moments(torch.from_numpy(mean), torch.from_numpy(std)))
+    return mean, std
+
+
+def finite_sum(mean: Floats, std: Floats, scores: Floats) -> Floats:
     """Mean + std * scores, finite."""
     with np.errstate(over="ignore"):
         return np.clip(mean + std * scores, -LARGEST_FLOAT, LARGEST_FLOAT)

@@ -13,16 +13,21 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from density_regression.estimators.conformal import Conformal
 from density_regression.estimators.hooks import RegressorHooks
 from density_regression.io.store import InvalidModelError, write_model
 from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.parts import described_encoder, is_registered, rebuilt, to_json
 from density_regression.nn.runtime import kept_draws
 from density_regression.tabular.columns import Columns
+from density_regression.tabular.laws import LAWS, Law
 from density_regression.tabular.table import OwnUnits, Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
 __all__ = ["Serialisation"]
+
+CONFORMAL: Final = "conformal."
+"""Prefix of the names of what `conformalize` learnt."""
 
 TRIAL_ROWS: Final = 17
 """Rows of the prediction that tries a model just loaded."""
@@ -61,6 +66,7 @@ class Serialisation(RegressorHooks):
             "own_encoder": self.own_encoder_,
             "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
             "target_shape": list(self.target_shape_),
+            "target": self.target_,
             "scaling": {
                 "x": [self.x_scaling_.center.tolist(), self.x_scaling_.scale.tolist()],
                 "y": [self.y_scaling_.center.tolist(), self.y_scaling_.scale.tolist()],
@@ -72,7 +78,9 @@ class Serialisation(RegressorHooks):
         }
         if self.columns_ is not None:
             config["columns"] = self.columns_.to_json()
-        write_model(folder, config, self.model_.state_dict())
+        conformal = {} if self.conformal_ is None else self.conformal_.tensors()
+        aside = {f"{CONFORMAL}{name}": tensor for name, tensor in conformal.items()}
+        write_model(folder, config, {**self.model_.state_dict(), **aside})
 
     def _size(self, columns: int, targets: int, embedding: PiecewiseEmbedding | None = None) -> int:
         """Least number of weights of the module for so many columns and targets, counted without memory for them."""
@@ -94,6 +102,15 @@ class Serialisation(RegressorHooks):
         # That of a loaded model is described already.
         return values | {"encoder": encoder if isinstance(encoder, dict) else described_encoder(encoder)}
 
+    @torch.inference_mode()
+    def _try_to_predict(self, columns: int, targets: int) -> None:
+        """Raise an InvalidModelError if a saved model does not predict so many numbers for a row."""
+        moments = self._moments(torch.zeros(TRIAL_ROWS, columns))
+        if any(part.shape != (TRIAL_ROWS, targets) for part in moments):
+            raise InvalidModelError(f"The saved model does not predict {targets} target(s).")
+        if not all(part.isfinite().all() for part in moments):
+            raise InvalidModelError("The saved model does not predict finite numbers.")
+
     @classmethod
     def _from_saved(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoder: Any) -> Self:
         """Rebuild an estimator from what `save` wrote; any exception means that it wrote something else."""
@@ -111,6 +128,7 @@ class Serialisation(RegressorHooks):
         # Models of earlier versions do not say, and were fitted without.
         if config["scaling"].get("own_units"):
             self.x_scaling_ = OwnUnits.of(columns)
+        self.target_ = _saved_law(config)
         self.columns_ = _saved_columns(config, columns)
         self.n_features_in_ = columns if self.columns_ is None else len(self.columns_.coders)
         self.target_shape_ = (targets,) if targets > 1 else ()
@@ -121,7 +139,7 @@ class Serialisation(RegressorHooks):
             raise InvalidModelError(f"The saved feature names are not a list of names, but {names!r}.")
         if names:
             self.feature_names_in_ = np.asarray(names, dtype=object)
-        tensors = dict(tensors)
+        tensors, conformal = _apart(tensors)
         weights = sum(tensor.numel() for tensor in tensors.values())
         embedding = _saved_embedding(tensors, columns) if encoder is None else None
         if "embedding" not in config["params"]:
@@ -141,12 +159,8 @@ class Serialisation(RegressorHooks):
             raise InvalidModelError(f"The saved weights do not fit the model: {error}") from error
         self.model_.eval()
         self.any_parameter_ = next(self.model_.parameters())
-        with torch.inference_mode():
-            moments = self._moments(torch.zeros(TRIAL_ROWS, columns))
-        if any(part.shape != (TRIAL_ROWS, targets) for part in moments):
-            raise InvalidModelError(f"The saved model does not predict {targets} target(s).")
-        if not all(part.isfinite().all() for part in moments):
-            raise InvalidModelError("The saved model does not predict finite numbers.")
+        self._try_to_predict(columns, targets)
+        self.conformal_ = self._saved_conformal(conformal)
         self.report_ = TrainingReport(
             {str(step): float(seconds) for step, seconds in config["seconds"].items()},
             _losses_from_json(config["history"]),
@@ -154,6 +168,23 @@ class Serialisation(RegressorHooks):
             _losses_from_json(config.get("train_history", [])),
         )
         return self
+
+    def _saved_conformal(self, tensors: dict[str, Tensor]) -> Conformal | None:
+        """What `conformalize` learnt, if it was called."""
+        if not tensors:
+            return None
+        try:
+            conformal = Conformal.saved(tensors)
+        except ValueError as error:
+            raise InvalidModelError(f"What conformalize learnt cannot be read: {error}") from error
+        if conformal.scores.shape[1] != len(self.y_scaling_.center):
+            raise InvalidModelError("The saved scores of conformalize are of another number of targets.")
+        density = getattr(self.model_, "density", None)
+        if conformal.ratio is not None and (
+            density is None or len(conformal.ratio.slope) != density.whitening.kept + 1
+        ):
+            raise InvalidModelError("The saved weights of conformalize are not those of the saved density.")
+        return conformal
 
     @classmethod
     def _from_json(cls, value: Any) -> Any:
@@ -169,6 +200,20 @@ def _saved_columns(config: dict[str, Any], width: int) -> Columns | None:
     if columns is not None and len(columns.names) != width:
         raise InvalidModelError("The saved columns and the saved scaling do not match.")
     return columns
+
+
+def _apart(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Tensors of the model, and of what `conformalize` learnt."""
+    of_model = {name: tensor for name, tensor in tensors.items() if not name.startswith(CONFORMAL)}
+    return of_model, {name.removeprefix(CONFORMAL): tensors[name] for name in tensors.keys() - of_model.keys()}
+
+
+def _saved_law(config: dict[str, Any]) -> Law:
+    """The law of the target; models of earlier versions do not say, and know no other."""
+    law = config.get("target", "identity")
+    if law not in LAWS:
+        raise InvalidModelError(f"The saved law of the target is not one of {LAWS}, but {law!r}.")
+    return law  # type: ignore[no-any-return]
 
 
 def _saved_embedding(tensors: dict[str, Tensor], columns: int) -> PiecewiseEmbedding | None:

@@ -20,6 +20,7 @@ class Settings(TypedDict, total=False):
     encoder: nn.Module | Callable[[int], nn.Module] | None
     hidden: tuple[int, ...]
     embedding: Literal["piecewise"] | None
+    target: Literal["identity", "log", "auto"]
     epochs: int
     batch_size: int | Literal["auto"]
     learning_rate: float | Literal["auto"]

@@ -73,6 +73,8 @@ def score(
         }
         if hasattr(regressor, "own_dist"):
             values["nll_own"] = metrics.nll_own(y, regressor.own_dist(X))
+        elif regressor.target_ == "log":
+            values["nll_own"] = metrics.nll_own(y, regressor.predict_dist(X))
         has_density = len(tests) > 1 and hasattr(regressor, "score_samples")
         log_density = np.asarray(regressor.score_samples(X), dtype=np.float64) if has_density else None
         if first is None:

@@ -2,13 +2,22 @@
 
 from typing import TYPE_CHECKING, Any
 
+from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.validation import _check_sample_weight, _num_samples
 
 if TYPE_CHECKING:
     from sklearn.metrics._scorer import _SCORERS, _BaseScorer
 
-__all__ = ["_SCORERS", "Interval", "StrOptions", "_BaseScorer", "_check_sample_weight"]
+__all__ = [
+    "_SCORERS",
+    "Interval",
+    "StrOptions",
+    "_BaseScorer",
+    "_check_sample_weight",
+    "_num_samples",
+    "_safe_indexing",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from torch.export import Dim, ExportedProgram
 
 from density_regression.nn.model import DensityRegression
 from density_regression.nn.network import Network, Predictor, along
+from density_regression.tabular.laws import LOG_RANGE, Law, log_normal_moments
 from density_regression.tabular.table import Floats, Scaling
 
 __all__ = [
@@ -31,8 +32,8 @@ Dtype = Literal["float64", "float32"]
 DTYPES: Final[dict[str, torch.dtype]] = {"float64": torch.float64, "float32": torch.float32}
 
 INPUT: Final = "X"
-OUTPUTS: Final = ("mean", "std", "log_density")
-"""Names in the graph; the last only for a model with a density."""
+OUTPUTS: Final = ("mean", "std", "log_density", "low", "high")
+"""Names in the graph; the third only for a model with a density, the last two only with a `quantile`."""
 
 VALUE_ROUNDING: Final = 1e-3
 """Largest rounding of a column's values by the type of the graph's inputs, in standard deviations of the column."""
@@ -50,6 +51,9 @@ class Graph(nn.Module):
 
     Rows are scaled, and results returned, in `dtype`; the network computes in float32. `shape` is that of one row, by
     default (c,); its last axis is scaled. `x_rest` is the rounding error of `x_center` (c,), None if negligible.
+
+    The model's Normal is that of the target or, by `law`, of its logarithm. With a `quantile` (k,) there is an
+    interval, so many standard deviations of that Normal on either side of its mean.
     """
 
     x_center: Tensor
@@ -58,6 +62,7 @@ class Graph(nn.Module):
     y_center: Tensor
     y_scale: Tensor
     largest: Tensor
+    quantile: Tensor | None
 
     def __init__(
         self,
@@ -67,8 +72,11 @@ class Graph(nn.Module):
         *,
         dtype: torch.dtype,
         shape: tuple[int, ...] | None = None,
+        law: Law = "identity",
+        quantile: Floats | None = None,
     ) -> None:
         super().__init__()
+        self.law = law
         self.shape = shape or (len(x_scaling.center),)
         self.model = model.requires_grad_(False)
         self.dtype = dtype
@@ -81,6 +89,7 @@ class Graph(nn.Module):
         # The values of a constant column are rounded as their centre is.
         rest = np.where((np.abs(rest) > CENTER_ROUNDING * x_scaling.scale) & ~_constant(x_scaling), rest, 0.0)
         self.register_buffer("x_rest", torch.from_numpy(rest).to(dtype) if rest.any() else None)
+        self.register_buffer("quantile", None if quantile is None else _representable(quantile, dtype))
         # A standard deviation is at most e^80 times the scale.
         self.may_overflow = bool(self.y_scale.max() > 1e-36 * self.largest)
 
@@ -90,8 +99,13 @@ class Graph(nn.Module):
         density = self.model.density if isinstance(self.model, DensityRegression) else None
         return density is not None and density.fitted
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the results."""
+        return (*OUTPUTS[:2], *OUTPUTS[2:3] * self.has_density, *OUTPUTS[3:] * (self.quantile is not None))
+
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Mean and standard deviation (n, k, ...) of rows (n, ...), and their log-density (n, ...) if there is one."""
+        """Results for rows (n, ...): the `outputs`, each (n, k, ...) but for the log-density (n, ...)."""
         centred = x - self.x_center if self.x_rest is None else x - self.x_center - self.x_rest
         scaled = (centred / self.x_scale).clamp(-self.limit, self.limit).float()
         mean, log_std = self.model.moments(scaled)
@@ -102,10 +116,20 @@ class Graph(nn.Module):
         std = log_std.to(self.dtype).exp() * scale
         if self.may_overflow:
             mean, std = mean.maximum(-self.largest).minimum(self.largest), std.minimum(self.largest)
+        mean, std, *ends = self._in_units(mean, std)
         if not self.has_density:
-            return mean, std
+            return mean, std, *ends
         # The exporter merges the two identical passes of the encoder.
-        return mean, std, cast(DensityRegression, self.model).log_density(scaled)
+        return mean, std, cast(DensityRegression, self.model).log_density(scaled), *ends
+
+    def _in_units(self, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+        """Moments of the target, and the ends of the interval if there is one, from those of the law's Normal."""
+        width = None if self.quantile is None else self.quantile * std
+        ends = [] if width is None else [mean - width, mean + width]
+        if self.law == "log":
+            ends = [end.clamp(*LOG_RANGE[self.dtype]).exp() for end in ends]
+            return *log_normal_moments(mean, std), *ends
+        return mean, std, *(end.maximum(-self.largest).minimum(self.largest) for end in ends)
 
 
 def refuse_lost_digits(scaling: Scaling, dtype: torch.dtype, names: Sequence[str]) -> None:

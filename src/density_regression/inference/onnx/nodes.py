@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from density_regression.inference.fused import as_float64
 from density_regression.inference.onnx.graph import INPUT, OUTPUTS, Graph
 from density_regression.io.extras import import_extra
+from density_regression.tabular.laws import LOG_RANGE
 from density_regression.tabular.table import Floats
 
 __all__ = ["ENCODER", "IR_VERSION", "Nodes"]
@@ -138,15 +139,49 @@ class Nodes:
         return self._cast(value, self._onnx.TensorProto.DOUBLE)
 
     def model(self, graph: Graph) -> Any:
-        """The finished model."""
+        """The finished model, of nodes that write the mean and standard deviation of the law's Normal."""
+        if graph.law == "log" or graph.quantile is not None:
+            self._write_law(graph)
         helper, kind = self._onnx.helper, self._onnx.helper.np_dtype_to_tensor_dtype(self._io_type)
-        outputs = [helper.make_tensor_value_info(name, kind, ["rows", len(graph.y_center)]) for name in OUTPUTS[:2]]
-        if graph.has_density:
-            outputs.append(helper.make_tensor_value_info(OUTPUTS[2], self._onnx.TensorProto.FLOAT, ["rows"]))
+        outputs = [
+            helper.make_tensor_value_info(name, self._onnx.TensorProto.FLOAT, ["rows"])
+            if name == OUTPUTS[2]
+            else helper.make_tensor_value_info(name, kind, ["rows", len(graph.y_center)])
+            for name in graph.outputs
+        ]
         inputs = [helper.make_tensor_value_info(INPUT, kind, ["rows", len(graph.x_center)])]
         body = helper.make_graph(self._nodes, "density_regression", inputs, outputs, self._tensors)
         opsets = [helper.make_opsetid(domain, number) for domain, number in self._opsets.items()]
         return helper.make_model(body, opset_imports=opsets, functions=self._functions, ir_version=IR_VERSION)
+
+    def _write_law(self, graph: Graph) -> None:
+        """Write the results of `Graph`, in the target's units, from those of the nodes so far."""
+        normal = {name: f"normal_{name}" for name in OUTPUTS[:2]}
+        for node in self._nodes:
+            node.input[:] = [normal.get(name, name) for name in node.input]
+            node.output[:] = [normal.get(name, name) for name in node.output]
+        mean, std = normal.values()
+        logs, largest = graph.law == "log", float(graph.largest)
+        limits = LOG_RANGE[graph.dtype] if logs else (-largest, largest)
+        results = {OUTPUTS[0]: mean, OUTPUTS[1]: std}
+        if logs:
+            # As `log_normal_moments` has it.
+            variance, half = self.square(std), self.io_const(0.5)
+            half_variance = self.add("Mul", [variance, half])
+            t = self.add("Tanh", [half_variance])
+            share = self.add(
+                "Div", [self.add("Mul", [t, self.io_const(2.0)]), self.add("Add", [t, self.io_const(1.0)])]
+            )
+            log_share = self.add("Mul", [self.add("Log", [share]), half])
+            results[OUTPUTS[0]] = self.add("Add", [mean, half_variance])
+            results[OUTPUTS[1]] = self.add("Add", [self.add("Add", [mean, variance]), log_share])
+        if graph.quantile is not None:
+            width = self.add("Mul", [std, self.io_const(graph.quantile)])
+            results |= {name: self.add(op, [mean, width]) for name, op in zip(OUTPUTS[3:], ("Sub", "Add"), strict=True)}
+        low, high = (self.io_const(limit) for limit in limits)
+        for name, value in results.items():
+            clipped = self.add("Clip", [value, low, high])
+            self.add("Exp" if logs else "Identity", [clipped], output=name)
 
     def _cast(self, value: str, kind: int) -> str:
         return value if self._io_type == np.float32 else self.add("Cast", [value], to=kind)

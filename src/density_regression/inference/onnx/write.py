@@ -27,6 +27,7 @@ from density_regression.inference.onnx.nodes import ENCODER
 from density_regression.io.extras import import_extra
 from density_regression.io.files import named, write_whole
 from density_regression.tabular.columns import Table
+from density_regression.tabular.laws import LOG_RANGE
 from density_regression.tabular.table import Floats
 
 __all__ = ["OnnxDifference", "compare_onnx", "write_onnx"]
@@ -157,7 +158,7 @@ def _models(graph: Graph) -> Iterator[Any]:
         complete = compact_model_after_encoder(graph)
         if complete is not None:
             yield from map(complete, _exported(export_features(graph)))
-    yield from map(_with_our_names, _exported(export_program(graph)))
+    yield from (_with_our_names(proto, graph.outputs) for proto in _exported(export_program(graph)))
 
 
 def _exported(program: ExportedProgram) -> Iterator[Any]:
@@ -206,12 +207,12 @@ def _differences(graph: Graph, session: Any, reference: Graph, inputs: ColumnInp
     if inputs is not None:
         table = inputs.random_table(np.repeat(DISTANCES, CHECKED_ROWS), rounded=reference is graph)
         expected = reference(_coded(table, inputs))
-        found = session.run(OUTPUTS[: len(expected)], inputs.feeds(table))
-        return _largest([torch.from_numpy(part) for part in found], expected)
+        found = session.run(graph.outputs, inputs.feeds(table))
+        return _largest([torch.from_numpy(part) for part in found], expected, graph)
     rows = _random_rows(reference, graph.dtype)
     found = session.run(None, {INPUT: rows.to(graph.dtype).numpy()})
     # The reference reads rows in its own type, as `predict` does.
-    return _largest([torch.from_numpy(part) for part in found], reference(rows.to(reference.dtype)))
+    return _largest([torch.from_numpy(part) for part in found], reference(rows.to(reference.dtype)), graph)
 
 
 @torch.no_grad()
@@ -222,7 +223,7 @@ def _rounding_effect(graph: Graph) -> Tensor:
     """
     eps = torch.finfo(torch.float32).eps
     changed, rows = (_random_rows(graph, graph.dtype, change).to(graph.dtype) for change in (eps, 0.0))
-    return _largest(graph(changed), graph(rows))
+    return _largest(graph(changed), graph(rows), graph)
 
 
 def _feeds(rows: Any, dtype: Any, inputs: ColumnInputs | None) -> dict[str, Any]:
@@ -244,19 +245,32 @@ def _random_rows(graph: Graph, dtype: torch.dtype, change: float = 0.0) -> Tenso
     return (graph.x_center + graph.x_scale * (size * rows * (1.0 + change * signs))).clamp(limits.min, limits.max)
 
 
-def _largest(found: Sequence[Tensor], expected: Sequence[Tensor]) -> Tensor:
+def _largest(found: Sequence[Tensor], expected: Sequence[Tensor], graph: Graph) -> Tensor:
     """Largest difference between two results at each of `DISTANCES`, relative to the size of the second."""
-    mean, std, *densities = expected
-    sizes = [std.maximum(mean.abs()), std, *(density.abs().clamp_min(1.0) for density in densities)]
-    worst = [((a - b).abs() / size).double() for a, b, size in zip(found, expected, sizes, strict=True)]
+    named = zip(graph.outputs, found, expected, strict=True)
+    worst = [_relative(name, one, other, expected[:2], graph).double() for name, one, other in named]
     return torch.stack([part.reshape(len(DISTANCES), -1).amax(1) for part in worst]).amax(0)
 
 
-def _with_our_names(proto: Any) -> Any:
+def _relative(name: str, found: Tensor, expected: Tensor, moments: Sequence[Tensor], graph: Graph) -> Tensor:
+    """Differences of one result, relative to its size; of what is log-normal the differences of logarithms."""
+    mean, std = moments
+    if name != "log_density" and graph.law == "identity":
+        sizes = {"mean": std.maximum(mean.abs()), "std": std}
+        ends = std if graph.quantile is None else mean.abs() + (1.0 + graph.quantile) * std
+        return (found - expected).abs() / sizes.get(name, ends)
+    if name != "log_density":
+        # Results of another type may have another range.
+        low, high = LOG_RANGE[graph.dtype]
+        found, expected = (part.double().log().clamp(low, high) for part in (found, expected))
+    return (found - expected).abs() / expected.abs().clamp_min(1.0)
+
+
+def _with_our_names(proto: Any, outputs: Sequence[str]) -> Any:
     """Rename input, outputs and the dimension of rows of a model by torch's exporter."""
     graph = proto.graph
     given = [graph.input[0].name, *(output.name for output in graph.output)]
-    names: dict[str, str] = dict(zip(given, (INPUT, *OUTPUTS), strict=False))
+    names: dict[str, str] = dict(zip(given, (INPUT, *outputs), strict=True))
 
     def rename(name: str) -> str:
         # A value within the graph may have one of our names already.
