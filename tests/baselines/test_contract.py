@@ -165,7 +165,7 @@ def test_targets_of_any_size(name: str, size: float, cubic) -> None:
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
-        ([[np.nan], [1.0], [2.0]], [0.0, 1.0, 2.0], "NaN"),
+        ([[np.nan], [np.nan], [np.nan]], [0.0, 1.0, 2.0], "only gaps"),
         ([[np.inf], [1.0], [2.0]], [0.0, 1.0, 2.0], "infinity"),
         ([[0.0], [1.0], [2.0]], [0.0, np.nan, 2.0], "NaN"),
         ([[0.0]], [0.0], "minimum of 2"),
@@ -173,7 +173,7 @@ def test_targets_of_any_size(name: str, size: float, cubic) -> None:
         ([["a"], ["b"]], [0.0, 1.0], "could not convert"),
         (np.empty((0, 1)), [], "0 sample"),
     ],
-    ids=["nan", "infinity", "nan target", "one row", "lengths", "text", "empty"],
+    ids=["gaps", "infinity", "nan target", "one row", "lengths", "text", "empty"],
 )
 def test_bad_input(name: str, X: object, y: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -78,12 +78,12 @@ class Export(RegressorHooks):
         coverage = self._exported_coverage(coverage)
         if coverage is not None:
             about["coverage"] = f"{coverage:g}"
-        reference = self._graph("float64", coverage)
         if inputs is None:
+            reference = self._graph("float64", coverage)
             return write_onnx(self._graph(dtype, coverage), path, reference=reference, int8=int8, about=about)
         # Of the columns, numbers alone are in that type: others have too many digits for it once they are coded.
-        about |= inputs.about
-        return write_onnx(reference, path, reference=reference, inputs=inputs, int8=int8, about=about)
+        graph, about = self._graph("float64", coverage, results=dtype), about | inputs.about
+        return write_onnx(graph, path, reference=graph, inputs=inputs, int8=int8, about=about)
 
     @usual_torch()
     def check_onnx(self, path: str | os.PathLike[str], X: ArrayLike | None = None) -> OnnxDifference:
@@ -161,7 +161,7 @@ class Export(RegressorHooks):
             )
         return check_coverage(0.95 if coverage is None else coverage)
 
-    def _graph(self, dtype: Dtype, coverage: float | None = None) -> Graph:
+    def _graph(self, dtype: Dtype, coverage: float | None = None, *, results: Dtype | None = None) -> Graph:
         check_is_fitted(self)
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {dtype!r}.")
@@ -173,4 +173,5 @@ class Export(RegressorHooks):
         model = copy.deepcopy(self.model_).cpu()
         quantile = None if coverage is None else self.conformal_.quantile(coverage)
         scalings = self.x_scaling_, self.y_scaling_
-        return Graph(model, *scalings, dtype=DTYPES[dtype], law=self.target_, quantile=quantile)
+        own, other = DTYPES[dtype], DTYPES[results or dtype]
+        return Graph(model, *scalings, dtype=own, results=other, law=self.target_, quantile=quantile)

@@ -48,8 +48,8 @@ def from_law(values: Floats, law: Law) -> Floats:
     return np.exp(np.clip(values, *LOG_RANGE[torch.float64])) if law == "log" else values
 
 
-def log_normal_moments(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Mean and standard deviation of a variable whose logarithm is Normal with these, within `LOG_RANGE`.
+def log_normal_moments(mean: Tensor, std: Tensor, limits: tuple[float, float] | None = None) -> tuple[Tensor, Tensor]:
+    r"""Mean and standard deviation of a variable whose logarithm is Normal with these; their logarithms keep to `limits`.
 
     With v = std^2 they are exp(mean + v / 2) and that times the root of e^v - 1. In logarithms, as e^v overflows, and
     with e^v - 1 = e^v 2 t / (1 + t), t = tanh(v / 2), which keeps the digits of a small v in ONNX, too.
@@ -57,6 +57,6 @@ def log_normal_moments(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
     variance = std.square()
     t = torch.tanh(0.5 * variance)
     log_std = mean + variance + 0.5 * torch.log(2.0 * t / (1.0 + t))
-    low, high = LOG_RANGE[mean.dtype]
+    low, high = limits or LOG_RANGE[mean.dtype]
     log_mean = mean + 0.5 * variance
     return log_mean.clamp(low, high).exp(), log_std.clamp(low, high).exp()

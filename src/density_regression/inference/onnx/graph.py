@@ -53,7 +53,8 @@ class Graph(nn.Module):
     default (c,); its last axis is scaled. `x_rest` is the rounding error of `x_center` (c,), None if negligible.
 
     The model's Normal is that of the target or, by `law`, of its logarithm. With a `quantile` (k,) there is an
-    interval, so many standard deviations of that Normal on either side of its mean.
+    interval, so many standard deviations of that Normal on either side of its mean. Results stay within what `results`
+    can hold, by default `dtype`.
     """
 
     x_center: Tensor
@@ -74,14 +75,16 @@ class Graph(nn.Module):
         shape: tuple[int, ...] | None = None,
         law: Law = "identity",
         quantile: Floats | None = None,
+        results: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.law = law
+        self.results = results or dtype
         self.shape = shape or (len(x_scaling.center),)
         self.model = model.requires_grad_(False)
         self.dtype = dtype
         self.limit = x_scaling.limit
-        self.register_buffer("largest", torch.tensor(torch.finfo(dtype).max, dtype=dtype))
+        self.register_buffer("largest", torch.tensor(torch.finfo(self.results).max, dtype=dtype))
         for name, scaling in (("x", x_scaling), ("y", y_scaling)):
             for part, values in zip(("center", "scale"), scaling, strict=True):
                 self.register_buffer(f"{name}_{part}", _representable(values, dtype))
@@ -127,8 +130,9 @@ class Graph(nn.Module):
         width = None if self.quantile is None else self.quantile * std
         ends = [] if width is None else [mean - width, mean + width]
         if self.law == "log":
-            ends = [end.clamp(*LOG_RANGE[self.dtype]).exp() for end in ends]
-            return *log_normal_moments(mean, std), *ends
+            limits = LOG_RANGE[self.results]
+            ends = [end.clamp(*limits).exp() for end in ends]
+            return *log_normal_moments(mean, std, limits), *ends
         return mean, std, *(end.maximum(-self.largest).minimum(self.largest) for end in ends)
 
 

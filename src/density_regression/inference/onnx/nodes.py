@@ -162,7 +162,7 @@ class Nodes:
             node.output[:] = [normal.get(name, name) for name in node.output]
         mean, std = normal.values()
         logs, largest = graph.law == "log", float(graph.largest)
-        limits = LOG_RANGE[graph.dtype] if logs else (-largest, largest)
+        limits = LOG_RANGE[graph.results] if logs else (-largest, largest)
         results = {OUTPUTS[0]: mean, OUTPUTS[1]: std}
         if logs:
             # As `log_normal_moments` has it.

@@ -261,7 +261,7 @@ def _relative(name: str, found: Tensor, expected: Tensor, moments: Sequence[Tens
         return (found - expected).abs() / sizes.get(name, ends)
     if name != "log_density":
         # Results of another type may have another range.
-        low, high = LOG_RANGE[graph.dtype]
+        low, high = LOG_RANGE[graph.results]
         found, expected = (part.double().log().clamp(low, high) for part in (found, expected))
     return (found - expected).abs() / expected.abs().clamp_min(1.0)
 
