@@ -49,7 +49,7 @@ def from_law(values: Floats, law: Law) -> Floats:
 
 
 def log_normal_moments(mean: Tensor, std: Tensor, limits: tuple[float, float] | None = None) -> tuple[Tensor, Tensor]:
-    r"""Mean and standard deviation of a variable whose logarithm is Normal with these; their logarithms keep to `limits`.
+    r"""Mean and standard deviation, their logarithms within `limits`, of a variable whose logarithm has these.
 
     With v = std^2 they are exp(mean + v / 2) and that times the root of e^v - 1. In logarithms, as e^v overflows, and
     with e^v - 1 = e^v 2 t / (1 + t), t = tanh(v / 2), which keeps the digits of a small v in ONNX, too.
