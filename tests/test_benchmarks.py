@@ -47,6 +47,18 @@ def test_settings_of_the_ablation(names) -> None:
             assert settings["encoder"](3)(torch.zeros(2, 3)).shape == (2, 100)
 
 
+def test_settings_of_the_hidden_shifts(names) -> None:
+    found = names(ROOT / "benchmarks" / "hidden.py")
+    before = found["teacher"].BLOCK_ROWS, found["distillation"].JITTER
+    for settings, constants in found["VARIANTS"].values():
+        DensityRegressor(**settings, verbose=False)._validate_params()
+        with found["changed"](constants):
+            pass
+    with found["changed"]({"teacher.BLOCK_ROWS": 3, "distillation.JITTER": 0.1}):
+        assert (found["teacher"].BLOCK_ROWS, found["distillation"].JITTER) == (3, 0.1)
+    assert (found["teacher"].BLOCK_ROWS, found["distillation"].JITTER) == before
+
+
 def test_files_that_mutation_names(names, monkeypatch: pytest.MonkeyPatch) -> None:
     # Its tools are not installed here, and not needed to see what it names.
     for name in ("libcst", "libcst.metadata", "mutmut", "mutmut.mutation", "mutmut.mutation.mutators"):
