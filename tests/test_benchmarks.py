@@ -56,7 +56,7 @@ def test_settings_of_the_hidden_shifts(names) -> None:
             pass
     with found["changed"]({"teacher.BLOCK_ROWS": 3, "distillation.JITTER": 0.1}):
         assert (found["teacher"].BLOCK_ROWS, found["distillation"].JITTER) == (3, 0.1)
-    assert (found["teacher"].BLOCK_ROWS, found["distillation"].JITTER) == before
+    assert before == (found["teacher"].BLOCK_ROWS, found["distillation"].JITTER)
 
 
 def test_files_that_mutation_names(names, monkeypatch: pytest.MonkeyPatch) -> None:
