@@ -1,0 +1,1 @@
+"""The HTTP server, its page, and the alarm: what runs where torch does not."""
