@@ -158,9 +158,13 @@ def test_report(cubic, members: int | str, epochs: int) -> None:
 
 
 def test_early_stopping(cubic) -> None:
-    history = quick(epochs=400, learning_rate=0.03, patience=3).fit(*cubic).report_.history
+    history = quick(epochs=400, learning_rate=0.03, patience=3, members=0).fit(*cubic).report_.history
     assert 4 < len(history) < 400
     assert min(history) == history[-4]
+
+
+def test_a_network_that_learns_from_others_is_trained_to_its_end(cubic) -> None:
+    assert len(quick(epochs=100, learning_rate=0.03, patience=1).fit(*cubic).report_.history) == 25
 
 
 @pytest.mark.parametrize(("rows", "held_out"), [(3, 1), (20, 5), (60, 10), (200, 30)])
