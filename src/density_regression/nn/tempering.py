@@ -31,7 +31,7 @@ class Growth(NamedTuple):
     start: float
 
 
-USUAL_GROWTH: Final = Growth(exponent=1.0, reach=2.0, start=0.0)
+USUAL_GROWTH: Final = Growth(exponent=0.5, reach=0.2, start=0.0)
 FAST_GROWTH: Final = Growth(exponent=1.5, reach=0.08, start=2.0)
 FEW_DIMENSIONS: Final = 9
 """Most dimensions of a density in which disagreement grows fast."""
