@@ -66,6 +66,17 @@ def test_the_sides_of_a_split(tmp_path: Path) -> None:
         assert np.isfinite(X).all()
 
 
+def test_frames_of_the_same_rows_with_text_dates_and_gaps(tmp_path: Path) -> None:
+    coded, plain = (load_natural_shift(own(tmp_path), random_state=3, coded=coded) for coded in (True, False))
+    for (X, y), (frames, targets) in zip(
+        (coded.train, *coded.tests.values()), (plain.train, *plain.tests.values()), strict=True
+    ):
+        assert list(frames.columns) == ["id", "size", "town", "day"]
+        np.testing.assert_array_equal(frames["id"], X[:, 0])
+        np.testing.assert_array_equal(targets, y)
+    assert plain.train.X["size"].isna().any()
+
+
 def test_a_split_depends_on_its_seed_alone(tmp_path: Path) -> None:
     table = own(tmp_path)
     one, same, other = (load_natural_shift(table, random_state=seed) for seed in (0, 0, 1))

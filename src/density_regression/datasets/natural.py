@@ -73,8 +73,9 @@ def load_natural_shift(
     *,
     random_state: int = 0,
     max_rows: int = MAX_TRAIN_ROWS,
+    coded: bool = True,
 ) -> ShiftData:
-    """Rows of one split of a table, as numbers: to train, to test in distribution, and to test under the shift.
+    """Rows of one split of a table: to train, to test in distribution, and to test under the shift.
 
     A random tenth of the training side is the test "in distribution", and at most `max_rows` random rows of the rest
     are for training. The test "shifted" has the rows of the test side, the same for every split. Either test has
@@ -91,6 +92,8 @@ def load_natural_shift(
         Seed of the split, >= 0.
     max_rows : int
         Most training rows.
+    coded : bool
+        Whether X are numbers, or the data frames themselves, with text, dates and gaps.
     """
     if isinstance(table, str):
         known = natural_shifts(data_dir)
@@ -107,7 +110,8 @@ def load_natural_shift(
         raise ValueError(f"{table.path} has no column that varies in its training rows, so nothing to learn from.")
 
     def rows(frame: pd.DataFrame, y: NDArray[np.float64], index: Index) -> Rows:
-        return Rows(coder.transform(frame.iloc[index]), y[index])
+        chosen = frame.iloc[index]
+        return Rows(coder.transform(chosen) if coded else chosen, y[index])
 
     tests = {
         "in distribution": rows(sides.train, sides.train_y, tested),
