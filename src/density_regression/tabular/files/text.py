@@ -1,0 +1,143 @@
+"""Tables of text: CSV and its kin, read by Arrow in batches of rows whose values are all text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import lzma
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from density_regression.io.extras import import_extra
+from density_regression.tabular.files.errors import TableError
+from density_regression.tabular.files.part import Part
+from density_regression.tabular.files.sniff import Dialect, sniff
+from density_regression.tabular.files.sources import damaged, open_bytes
+
+__all__ = ["TextFile"]
+
+BLOCK: Final = 1 << 22
+"""Bytes that are parsed at once; no row may be longer."""
+
+
+class TextFile(Part):
+    """One file of text."""
+
+    def __init__(self, path: Path, separator: str | None, decimal: str | None, encoding: str | None) -> None:
+        head = sniff(path, separator, decimal, encoding)
+        self.path = path
+        self.dialect = self._dialect = head.dialect
+        self._raw_names = head.names
+        self.columns = tuple(name.strip() for name in head.names)
+        self.rows = 0 if head.has_rows is False else None
+        _check_names(path, self.columns, head.dialect)
+
+    def chunks(self, rows: int, names: Sequence[str] | None = None) -> Iterator[Any]:
+        """Arrow tables of so many rows, all columns text as it stands in the file."""
+        del names
+        arrow = import_extra("pyarrow", needed_by="Reading tables", extra="data")
+        kept: list[Any] = []
+        count = 0
+        for batch in self._batches():
+            kept.append(batch)
+            count += batch.num_rows
+            while count >= rows:
+                table = arrow.Table.from_batches(kept).rename_columns(self.columns)
+                yield table.slice(0, rows)
+                count -= rows
+                kept = table.slice(rows).rename_columns(self._raw_names).to_batches() if count else []
+        if count:
+            yield arrow.Table.from_batches(kept).rename_columns(self.columns)
+
+    def place(self, row: int) -> str:
+        """A row (0 is the first) in words, with the line where it begins."""
+        for number, line, _ in self._records():
+            if number == row + 1:
+                return f"row {number} (line {line})"
+        return f"row {row + 1}"
+
+    def _batches(self) -> Iterator[Any]:
+        arrow = import_extra("pyarrow", needed_by="Reading tables", extra="data")
+        arrow_csv = import_extra("pyarrow.csv", needed_by="Reading tables", extra="data")
+        separator, _, encoding = self._dialect
+        try:
+            with (
+                open_bytes(self.path) as stream,
+                arrow_csv.open_csv(
+                    stream,
+                    read_options=arrow_csv.ReadOptions(block_size=BLOCK, encoding=encoding, use_threads=False),
+                    parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+                    convert_options=arrow_csv.ConvertOptions(
+                        column_types=dict.fromkeys(self._raw_names, arrow.string()), strings_can_be_null=False
+                    ),
+                ) as reader,
+            ):
+                yield from reader
+        except (arrow.ArrowInvalid, UnicodeDecodeError) as error:
+            raise self._diagnosed(error) from error
+        except (EOFError, OSError, lzma.LZMAError) as error:
+            raise damaged(self.path, error) from error
+
+    def _diagnosed(self, error: Exception) -> TableError:
+        """What is wrong with a file that Arrow cannot parse."""
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+            return TableError(f"{self.path} is not in {self._dialect.encoding}: name its encoding, such as cp1252.")
+        wanted = len(self.columns)
+        try:
+            for number, line, fields in self._records():
+                if len(fields) != wanted:
+                    return TableError(
+                        f"{self.path}: row {number} (line {line}) has {len(fields)} fields, but there are {wanted} "
+                        f"column names: quote values that contain {self._dialect.separator!r}, or set the separator."
+                    )
+        except csv.Error:
+            pass
+        return TableError(
+            f"{self.path} cannot be read: {error}. Is there a quotation mark that opens a value and is never closed?"
+        )
+
+    def _records(self) -> Iterator[tuple[int, int, list[str]]]:
+        """Number and first line, both from 1, of each row, and its fields; by Python, for errors only."""
+        encoding = "utf-8-sig" if self._dialect.encoding == "utf-8" else self._dialect.encoding
+        with (
+            closing(open_bytes(self.path)) as stream,
+            io.TextIOWrapper(stream, encoding, errors="replace", newline="") as text,
+        ):
+            reader = csv.reader(text, delimiter=self._dialect.separator)
+            number, end = -1, 0
+            for fields in reader:
+                number += bool(fields)
+                if fields and number:
+                    yield number, end + 1, fields
+                end = reader.line_num
+
+
+def _check_names(path: Path, names: tuple[str, ...], dialect: Dialect) -> None:
+    """Raise a `TableError` if columns have no names, or share one."""
+    unnamed = [str(i + 1) for i, name in enumerate(names) if not name]
+    if unnamed:
+        raise TableError(
+            f"{path} has no name for column {', '.join(unnamed)}: name it in the first line, or remove it (an index "
+            "that pandas wrote: to_csv(index=False))."
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise TableError(f"{path} has several columns of the name {', '.join(map(repr, twice))}: rename them.")
+    numbers = [name for name in names if _is_fraction(name.replace(dialect.decimal, "."))]
+    if numbers and all(_is_number(name.replace(dialect.decimal, ".")) for name in names):
+        raise TableError(f"{path} has numbers, such as {numbers[0]}, for column names: give names in a first line.")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_fraction(text: str) -> bool:
+    return _is_number(text) and not text.isdecimal()
