@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from density_regression.tabular.files import TableFile
 
-__all__ = ["Decimal", "Encoding", "Missing", "Separator", "Text", "read_options"]
+__all__ = ["Decimal", "Encoding", "Missing", "Separator", "Text", "open_data"]
 
 TABLES = "Reading tables"
 
@@ -46,7 +46,7 @@ Text = Annotated[
 ]
 
 
-def read_options(
+def open_data(
     path: Path,
     separator: str | None,
     decimal: str | None,

@@ -20,12 +20,15 @@ _OTHER_NOTATION: Final = r"^[+-]?[0-9]{1,3}([., '’\x{a0}][0-9]{3})+([.,][0-9]+
 
 
 class Trouble(NamedTuple):
-    """The first value of a column that cannot be read: where it is, and what it may be."""
+    """The first value of a column that cannot be read: its row, and whether it is a number in another notation.
+
+    `others` values of the column can be read.
+    """
 
     row: int
     value: str
     other_notation: bool
-    wrong: int
+    others: int
 
 
 def without_gaps(texts: Any, missing: Sequence[str] = ()) -> Any:
@@ -109,7 +112,7 @@ def _trouble(texts: Any, wrong: Any) -> Trouble | None:
         return None
     value = texts[index].as_py()
     foreign = compute.match_substring_regex(texts.slice(index, 1), _OTHER_NOTATION)[0].as_py()
-    return Trouble(index, value, foreign, compute.sum(wrong).as_py())
+    return Trouble(index, value, foreign, len(texts) - texts.null_count - compute.sum(wrong).as_py())
 
 
 def _arrow() -> tuple[Any, Any]:

@@ -12,14 +12,14 @@ from density_regression.tabular.files.convert import Trouble, numbers, without_g
 if TYPE_CHECKING:
     from density_regression.tabular.files.table import Batch
 
-__all__ = ["as_texts", "read_as", "typed"]
+__all__ = ["read_as", "typed"]
 
 
 def read_as(batch: Batch, name: str, kind: str, missing: Sequence[str]) -> Any:
     """A column of a batch, read as a kind."""
     column, dialect = batch.given.column(name), batch.part.dialect
     if kind in ("number", "boolean"):
-        return _numbers(batch, name, column, "." if dialect is None else dialect.decimal, missing)
+        return _numbers(batch, name, typed(column, missing) if dialect is None else column, missing)
     column = typed(column, missing) if dialect is None else without_gaps(column, missing)
     if kind in ("date", "time") and _is_text(column.type):
         _check_dates(batch, name, column, kind)
@@ -27,61 +27,38 @@ def read_as(batch: Batch, name: str, kind: str, missing: Sequence[str]) -> Any:
 
 
 def typed(column: Any, missing: Sequence[str]) -> Any:
-    """A column that has a type, null for what means a gap."""
+    """A column that has a type, null for values that mean a gap."""
     arrow, compute = _arrow()
-    if not missing:
-        return column
     kind = column.type.value_type if arrow.types.is_dictionary(column.type) else column.type
-    if _is_text(kind):
-        column = column.cast(kind)
-        values = arrow.array(list(missing), kind)
-    elif arrow.types.is_integer(kind) or arrow.types.is_floating(kind):
-        codes = numbers(arrow.array(list(missing), arrow.string()), ".")
-        if isinstance(codes, Trouble):
-            readable = [numbers(arrow.array([text]), ".") for text in missing]
-            codes = arrow.concat_arrays(
-                [code for code in readable if not isinstance(code, Trouble)] or [arrow.nulls(0, arrow.float64())]
-            )
-        column = column.cast(kind)
-        values = codes.drop_null()
-        return compute.if_else(
-            compute.is_in(column.cast(arrow.float64(), safe=False), value_set=values), arrow.scalar(None, kind), column
-        )
-    else:
+    if not missing or not (_is_text(kind) or _is_number(kind)):
         return column
-    return compute.if_else(compute.is_in(column, value_set=values), arrow.scalar(None, kind), column)
+    column = column.cast(kind)
+    if _is_text(kind):
+        gaps = compute.is_in(column, value_set=arrow.array(list(missing), kind))
+    else:
+        read = [numbers(arrow.array([text], arrow.string()), ".") for text in missing]
+        known = [value[0].as_py() for value in read if not isinstance(value, Trouble)]
+        gaps = compute.is_in(
+            column.cast(arrow.float64(), safe=False), value_set=arrow.array(known, arrow.float64()), skip_nulls=True
+        )
+    return compute.if_else(gaps, arrow.scalar(None, kind), column)
 
 
-def as_texts(column: Any) -> Any:
-    """A typed column as text."""
-    arrow, _ = _arrow()
-    return column.cast(arrow.string())
-
-
-def _numbers(batch: Batch, name: str, column: Any, decimal: str, missing: Sequence[str]) -> Any:
+def _numbers(batch: Batch, name: str, column: Any, missing: Sequence[str]) -> Any:
     arrow, compute = _arrow()
     types = arrow.types
-    if batch.part.dialect is None:
-        column = typed(column, missing)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if types.is_duration(column.type) or types.is_boolean(column.type):
+        return column
     if _is_text(column.type):
-        values = numbers(column, decimal, missing)
+        values = numbers(column, "." if batch.part.dialect is None else batch.part.dialect.decimal, missing)
         if isinstance(values, Trouble):
             hint = ": thousands separators are not read, and the decimal sign can be set (--decimal)"
-            remedy = f"; if it means a gap, say so (--missing {values.value!r})"
-            raise batch.error(
-                name, values.row, f"has {values.value!r}, which is no number{hint * values.other_notation}{remedy}."
-            )
+            problem = f"has {values.value!r}, which is no number{hint * values.other_notation}"
+            raise batch.error(name, values.row, f"{problem}; if it means a gap, say so (--missing {values.value!r}).")
         column = values
-    elif types.is_duration(column.type) or types.is_boolean(column.type):
-        return column
-    elif (
-        types.is_null(column.type)
-        or types.is_integer(column.type)
-        or types.is_floating(column.type)
-        or types.is_decimal(column.type)
-    ):
+    elif _is_number(column.type):
         column = column.cast(arrow.float64(), safe=False)
     else:
         raise batch.error(name, 0, f"is of type {column.type}, but numbers in training: give numbers.")
@@ -92,21 +69,24 @@ def _numbers(batch: Batch, name: str, column: Any, decimal: str, missing: Sequen
 
 
 def _check_dates(batch: Batch, name: str, column: Any, kind: str) -> None:
-    _, compute = _arrow()
+    arrow, compute = _arrow()
     fits = is_time if kind == "time" else is_date
-    wrong = [text for text in compute.unique(column).to_pylist() if text is not None and not fits(text)]
+    wrong = [text for text in compute.unique(column).to_pylist() if text and not fits(text)]
     if wrong:
-        index = min(compute.index(column, text).as_py() for text in wrong)
+        row = compute.index(compute.is_in(column, value_set=arrow.array(wrong, column.type)), True).as_py()
         such = '"22:20"' if kind == "time" else '"2026-11-19" or "2026-11-19T22:20"'
-        value = column[index].as_py()
-        raise batch.error(
-            name, index, f"has {value!r}, but {kind}s in training: give {kind}s such as {such}, or leave it empty."
-        )
+        problem = f"has {column[row].as_py()!r}, but {kind}s in training"
+        raise batch.error(name, row, f"{problem}: give {such}, or leave it empty.")
 
 
 def _is_text(kind: Any) -> bool:
-    arrow, _ = _arrow()
-    return bool(arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_string_view(kind))
+    types = _arrow()[0].types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    types = _arrow()[0].types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind))
 
 
 def _arrow() -> tuple[Any, Any]:

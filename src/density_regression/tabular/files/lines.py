@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from density_regression.io.extras import import_extra
 
@@ -45,13 +48,19 @@ def _texts(column: Any, separator: str, decimal: str) -> Any:
     if types.is_boolean(kind) or types.is_integer(kind):
         return column.cast(arrow.string())
     column = column.cast(arrow.string())
-    special = compute.match_substring_regex(column, f'["\r\n{"|".join([])}]|{_escaped(separator)}')
-    if not compute.any(special).as_py():
+    content = _content(column)
+    if not any(sign in content for sign in (b'"', b"\r", b"\n", separator.encode())):
         return column
+    special = compute.match_substring_regex(column, f'["\r\n{re.escape(separator)}]')
     doubled = compute.replace_substring(column, '"', '""')
     quoted = compute.binary_join_element_wise('"', doubled, '"', "")
     return compute.if_else(special, quoted, column)
 
 
-def _escaped(separator: str) -> str:
-    return "\\" + separator if not separator.isalnum() and separator != "\t" else separator
+def _content(texts: Any) -> bytes:
+    """All texts in a row, to look through them at once."""
+    _, offsets, content = texts.buffers()
+    if content is None or not len(texts):
+        return b""
+    start, end = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    return bytes(content.slice(int(start), int(end - start)))

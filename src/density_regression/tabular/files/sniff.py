@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import lzma
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -58,7 +59,7 @@ def sniff(path: Path, separator: str | None, decimal: str | None, encoding: str 
         # Of a file that fits, the head is all there is to decode.
         known = _codec(encoding) if encoding is not None else _recognised(path, head, whole)
         text = _decoded(path, head, known, whole)
-        chosen = separator or _separator(text, whole)
+        chosen = separator or _separator(text, whole, decimal)
         records = _records(text, chosen, whole)
         if records or whole or size >= LONGEST_HEAD:
             break
@@ -114,7 +115,7 @@ def _is_all_valid(path: Path, encoding: str) -> bool:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False
-    except (EOFError, OSError) as error:
+    except (EOFError, OSError, lzma.LZMAError) as error:
         raise damaged(path, error) from error
     return True
 
@@ -124,7 +125,8 @@ def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
         text = codecs.getincrementaldecoder(encoding)().decode(head, final=whole)
     except UnicodeDecodeError as error:
         raise TableError(
-            f"{path} is not in {encoding} ({error.reason} at byte {error.start}): name another."
+            f"{path} is not in {encoding} ({error.reason} at byte {error.start}): "
+            "name another, such as cp1252, or none."
         ) from error
     return text.removeprefix("\ufeff")
 
@@ -144,8 +146,8 @@ def _records(text: str, separator: str, whole: bool) -> list[list[str]]:
     return records if whole else records[:-1]
 
 
-def _separator(text: str, whole: bool) -> str:
-    """The one that gives most rows as many fields as there are names, and then the most names."""
+def _separator(text: str, whole: bool, decimal: str | None) -> str:
+    """The one by which most rows have as many fields as there are names, and of several the one with most names."""
 
     def score(separator: str) -> tuple[float, int]:
         records = _records(text, separator, whole)
@@ -154,7 +156,7 @@ def _separator(text: str, whole: bool) -> str:
             return (0.0, 0)
         return (sum(len(record) == names for record in records) / len(records), names)
 
-    return max(SEPARATORS, key=score)
+    return max((separator for separator in SEPARATORS if separator != decimal), key=score)
 
 
 def _decimal(records: list[list[str]], separator: str) -> str:

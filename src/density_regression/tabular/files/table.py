@@ -11,7 +11,7 @@ from typing import Any, Final
 from density_regression.io.extras import import_extra
 from density_regression.tabular.files.convert import Trouble, infer, without_gaps
 from density_regression.tabular.files.errors import TableError
-from density_regression.tabular.files.kinds import as_texts, read_as, typed
+from density_regression.tabular.files.kinds import read_as, typed
 from density_regression.tabular.files.parquet import ParquetFile
 from density_regression.tabular.files.part import Part
 from density_regression.tabular.files.sources import PARQUET, read_head
@@ -120,7 +120,7 @@ class TableFile:
         first = 0
         for part in self.parts:
             start = 0
-            for given in part.chunks(rows):
+            for given in part.chunks(rows, None if part.columns == self.columns else self.columns):
                 batch = Batch(given, given, first, part, start)
                 table = given
                 for name, kind in kinds.items():
@@ -132,35 +132,39 @@ class TableFile:
             raise TableError(f"{self.path} has column names, but no rows.")
 
     def _inferred(self, name: str, column: Any) -> Any:
+        arrow = import_extra("pyarrow", needed_by="Reading tables", extra="data")
         if self.dialect is None:
-            return as_texts(column) if name in self._text else typed(column, self._missing)
+            column = typed(column, self._missing)
+            return column.cast(arrow.string()) if name in self._text else column
         if name in self._text:
             return without_gaps(column, self._missing)
         values = infer(column, self.dialect.decimal, self._missing)
         if isinstance(values, Trouble):
-            raise self._mixed(name, values, len(column))
+            raise self._mixed(name, values)
         return values
 
-    def _mixed(self, name: str, trouble: Trouble, rows: int) -> TableError:
-        start, parts = 0, iter(self.parts)
-        part = next(parts)
-        index = trouble.row
-        # Where parts do not say how many rows they have, they are counted.
-        while len(self.parts) > 1:
-            count = sum(map(len, part.chunks(ROWS))) if part.rows is None else part.rows
-            if index < start + count:
-                break
-            start, part = start + count, next(parts)
-        place = f"{part.path}: column {name!r}, {part.place(index - start)}"
+    def _mixed(self, name: str, trouble: Trouble) -> TableError:
+        part, row = self._located(trouble.row)
+        place = f"{part.path}: column {name!r}, {part.place(row)}, has {trouble.value!r}"
         if trouble.other_notation:
             return TableError(
-                f"{place}, has {trouble.value!r}, which may be a number: thousands separators are not read; remove "
-                f"them, set the decimal sign (--decimal), or take the column as text (--text {name})."
+                f"{place}, which may be a number: thousands separators are not read; remove them, set the decimal sign "
+                f"(--decimal), or take the column as text (--text {name})."
             )
         return TableError(
-            f"{place}, has {trouble.value!r}, but nearly all others of {rows} are numbers ({trouble.wrong} are not): "
-            f"if it means a gap, say so (--missing {trouble.value!r}); if the column is text, too (--text {name})."
+            f"{place}, but {trouble.others} rows have numbers there: if it means a gap, say so "
+            f"(--missing {trouble.value!r}); if the column is text, too (--text {name})."
         )
+
+    def _located(self, row: int) -> tuple[Part, int]:
+        """The part with a row of the whole table, and its position there."""
+        for part in self.parts[:-1]:
+            # Text does not say how many rows it has.
+            count = sum(map(len, part.chunks(ROWS))) if part.rows is None else part.rows
+            if row < count:
+                return part, row
+            row -= count
+        return self.parts[-1], row
 
 
 def open_table(
@@ -194,15 +198,19 @@ def open_table(
     if not place.exists():
         raise TableError(f"There is no file {place}.")
     files = _parts(place) if place.is_dir() else [place]
-    parts: list[Part] = []
-    for file in files:
-        if file.suffix == ".parquet" or read_head(file, len(PARQUET)) == PARQUET:
-            parts.append(ParquetFile(file))
-        else:
-            parts.append(TextFile(file, separator, decimal, encoding))
+    parts = [_open(file, separator, decimal, encoding) for file in files]
     if len({part.dialect is None for part in parts}) > 1:
         raise TableError(f"{place} holds Parquet and text: keep the parts of a table in a folder of their own.")
+    if len({part.dialect.decimal for part in parts if part.dialect is not None}) > 1:
+        # In some of them no number has a fraction.
+        parts = [_open(file, separator, ",", encoding) for file in files]
     return TableFile(place, parts, (missing,) if isinstance(missing, str) else missing, text)
+
+
+def _open(file: Path, separator: str | None, decimal: str | None, encoding: str | None) -> Part:
+    if file.suffix == ".parquet" or read_head(file, len(PARQUET)) == PARQUET:
+        return ParquetFile(file)
+    return TextFile(file, separator, decimal, encoding)
 
 
 def _parts(folder: Path) -> list[Path]:

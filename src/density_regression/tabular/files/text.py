@@ -7,7 +7,7 @@ import io
 import lzma
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,26 +37,26 @@ class TextFile(Part):
 
     def chunks(self, rows: int, names: Sequence[str] | None = None) -> Iterator[Any]:
         """Arrow tables of so many rows, all columns text as it stands in the file."""
-        del names
         arrow = import_extra("pyarrow", needed_by="Reading tables", extra="data")
+        names = self.columns if names is None else names
         kept: list[Any] = []
         count = 0
         for batch in self._batches():
-            kept.append(batch)
-            count += batch.num_rows
+            kept.append(batch.rename_columns(self.columns).select(names))
+            count += len(batch)
             while count >= rows:
-                table = arrow.Table.from_batches(kept).rename_columns(self.columns)
+                table = arrow.Table.from_batches(kept)
                 yield table.slice(0, rows)
-                count -= rows
-                kept = table.slice(rows).rename_columns(self._raw_names).to_batches() if count else []
+                kept, count = table.slice(rows).to_batches(), count - rows
         if count:
-            yield arrow.Table.from_batches(kept).rename_columns(self.columns)
+            yield arrow.Table.from_batches(kept)
 
     def place(self, row: int) -> str:
         """A row (0 is the first) in words, with the line where it begins."""
-        for number, line, _ in self._records():
-            if number == row + 1:
-                return f"row {number} (line {line})"
+        with suppress(csv.Error):
+            for number, line, _ in self._records():
+                if number == row + 1:
+                    return f"row {number} (line {line})"
         return f"row {row + 1}"
 
     def _batches(self) -> Iterator[Any]:
@@ -86,15 +86,14 @@ class TextFile(Part):
         if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
             return TableError(f"{self.path} is not in {self._dialect.encoding}: name its encoding, such as cp1252.")
         wanted = len(self.columns)
-        try:
+        with suppress(csv.Error):
             for number, line, fields in self._records():
                 if len(fields) != wanted:
+                    found = f"row {number} (line {line}) has {len(fields)} field{'s' * (len(fields) != 1)}"
                     return TableError(
-                        f"{self.path}: row {number} (line {line}) has {len(fields)} fields, but there are {wanted} "
-                        f"column names: quote values that contain {self._dialect.separator!r}, or set the separator."
+                        f"{self.path}: {found}, but there are {wanted} column names: put quotation marks around values "
+                        f"that contain {self._dialect.separator!r}, or name another separator."
                     )
-        except csv.Error:
-            pass
         return TableError(
             f"{self.path} cannot be read: {error}. Is there a quotation mark that opens a value and is never closed?"
         )
