@@ -6,12 +6,14 @@ import gzip
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from density_regression.io.extras import import_extra
 from density_regression.tabular.files.errors import TableError
+from density_regression.tabular.files.lines import header, lines
 
 __all__ = ["TableWriter"]
 
@@ -45,7 +47,7 @@ class TableWriter:
         self._temporary: str | None = None
         self._file: IO[bytes] | None = None
         self._stream: Any = None
-        self._written = False
+        self._schema: Any = None
 
     def __enter__(self) -> Self:
         if self._is_stdout:
@@ -60,26 +62,35 @@ class TableWriter:
         return self
 
     def write(self, table: Any) -> None:
-        """Append the rows of an Arrow table, which must have the columns and types of the first one."""
+        """Append the rows of an Arrow table; its columns become of the types that they had in the first one."""
         try:
             if self._is_parquet:
                 self._write_parquet(table)
             else:
-                from density_regression.tabular.files.lines import header, lines
-
-                if not self._written:
-                    self._stream.write(header(table.column_names, self._separator))
-                for block in lines(table, self._separator, self._decimal):
-                    self._stream.write(block)
-            self._written = True
+                self._write_lines(table)
         except OSError as error:
             raise self._named(error) from error
 
+    def _write_lines(self, table: Any) -> None:
+        if self._schema is None:
+            self._stream.write(header(table.column_names, self._separator))
+            self._schema = table.schema
+        for block in lines(table, self._separator, self._decimal):
+            self._stream.write(block)
+
     def _write_parquet(self, table: Any) -> None:
+        arrow = import_extra("pyarrow", needed_by="Writing tables", extra="data")
         parquet = import_extra("pyarrow.parquet", needed_by="Writing Parquet", extra="data")
-        if not self._written:
-            self._stream = parquet.ParquetWriter(self._file, table.schema)
-        self._stream.write_table(table)
+        if self._schema is None:
+            # Metadata of pandas describe columns that are no longer all.
+            self._schema = table.schema.remove_metadata()
+            self._stream = parquet.ParquetWriter(self._file, self._schema)
+        try:
+            self._stream.write_table(table.cast(self._schema))
+        except arrow.ArrowInvalid as error:
+            raise TableError(
+                f"A part has other types than rows before it, so {self.path} is not written: {error}"
+            ) from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -113,12 +124,11 @@ class TableWriter:
         os.replace(self._temporary, self.path)
 
     def _close(self) -> None:
+        """Close what a failure left open: what could not be written cannot be written now either."""
         assert self._file is not None
-        try:
-            self._file.close()
-        except OSError:
-            # What could not be written cannot be written now either.
-            os.close(self._file.fileno()) if not self._file.closed else None
+        for stream in (self._stream, self._file):
+            with suppress(OSError, ValueError):
+                stream.close()
 
     def _named(self, error: OSError) -> OSError:
         """The error with the path; that of a full disk names no file."""
