@@ -177,8 +177,7 @@ class DateColumn(Measured):
             return column.values
         wrong = ~column.gaps
         if column.kind == "text":
-            fits = is_time if self.type == "time" else is_date
-            days = parsed(text if text is not None and fits(text) else None for text in column.values)
+            days = parsed(column.values, self.type)
             wrong &= np.isnan(days)
         else:
             days = np.full(len(wrong), np.nan)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from density_regression.io.extras import import_extra
-from density_regression.tabular.columns.dates import is_date, is_time
+from density_regression.tabular.columns.dates import parsed
 from density_regression.tabular.files.convert import Trouble, numbers, without_gaps
 
 if TYPE_CHECKING:
@@ -70,8 +72,8 @@ def _numbers(batch: Batch, name: str, column: Any, missing: Sequence[str]) -> An
 
 def _check_dates(batch: Batch, name: str, column: Any, kind: str) -> None:
     arrow, compute = _arrow()
-    fits = is_time if kind == "time" else is_date
-    wrong = [text for text in compute.unique(column).to_pylist() if text and not fits(text)]
+    texts = [text for text in compute.unique(column).to_pylist() if text]
+    wrong = [text for text, unknown in zip(texts, np.isnan(parsed(texts, kind)), strict=True) if unknown]
     if wrong:
         row = compute.index(compute.is_in(column, value_set=arrow.array(wrong, column.type)), True).as_py()
         such = '"22:20"' if kind == "time" else '"2026-11-19" or "2026-11-19T22:20"'
