@@ -33,11 +33,11 @@ def stream_predictions(
 
 def inputs_of(regressor: DeepRegressor, batch: Batch, names: Sequence[str]) -> Any:
     """The columns of a batch that a regressor reads, as its `predict` takes them."""
-    if regressor.columns_ is not None and hasattr(regressor, "feature_names_in_"):
-        return batch.table.select(list(names))
     if regressor.columns_ is None:
         for name in names:
             _refuse_gaps(batch, name)
+    if hasattr(regressor, "feature_names_in_"):
+        return batch.table.select(list(names))
     columns = [batch.table.column(name) for name in names]
     X = np.empty((len(batch.table), len(names)))
     for i, column in enumerate(columns):

@@ -21,6 +21,7 @@ TYPED = {
     "kind": pa.array(["x", None, "x"]).dictionary_encode(),
     "price": pa.array(["1.50", None, "2.25"]).cast(pa.decimal128(5, 2)),
     "day": pa.array([DAY, None, DAY], pa.timestamp("ms")),
+    "wait": pa.array([1500, None, -250], pa.duration("ms")),
     "left": pa.array([[1], [2], None]),
 }
 
@@ -35,15 +36,17 @@ def test_kinds(tmp_path: Path) -> None:
     table = open_table(tmp_path / "rows.parquet", missing=["Ulm", "3"])
     assert table.rows == 3
     kinds = {"whole": "number", "truth": "boolean", "town": "text", "kind": "text", "price": "number", "day": "date"}
+    kinds["wait"] = "number"
     (batch,) = table.batches(kinds)
     assert batch.given.equals(pa.table(TYPED))
     read = batch.table.to_pydict()
     assert read["whole"] == [1.0, None, None]
-    assert read["truth"] == [True, None, False]
+    assert read["truth"] == [1.0, None, 0.0]
     # In a file with types, NA is a text like others; only what the caller names is a gap.
     assert read["town"] == [None, "NA", None]
     assert read["kind"] == ["x", None, "x"]
     assert read["price"] == [1.5, None, 2.25]
+    assert read["wait"] == [1.5, None, -0.25]
     assert read["day"] == [DAY, None, DAY]
     assert str(batch.table.schema.field("price").type) == "double"
     assert read["left"] == [[1], [2], None]

@@ -51,8 +51,6 @@ def _numbers(batch: Batch, name: str, column: Any, missing: Sequence[str]) -> An
     types = arrow.types
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if types.is_duration(column.type) or types.is_boolean(column.type):
-        return column
     if _is_text(column.type):
         values = numbers(column, "." if batch.part.dialect is None else batch.part.dialect.decimal, missing)
         if isinstance(values, Trouble):
@@ -60,7 +58,13 @@ def _numbers(batch: Batch, name: str, column: Any, missing: Sequence[str]) -> An
             problem = f"has {values.value!r}, which is no number{hint * values.other_notation}"
             raise batch.error(name, values.row, f"{problem}; if it means a gap, say so (--missing {values.value!r}).")
         column = values
-    elif _is_number(column.type):
+    elif types.is_duration(column.type):
+        # As seconds, which is how rows to fit to were read.
+        microseconds = (
+            column.cast(arrow.duration("us"), safe=False).cast(arrow.int64()).cast(arrow.float64(), safe=False)
+        )
+        column = compute.divide(microseconds, 1e6)
+    elif _is_number(column.type) or types.is_boolean(column.type):
         column = column.cast(arrow.float64(), safe=False)
     else:
         raise batch.error(name, 0, f"is of type {column.type}, but numbers in training: give numbers.")
