@@ -84,7 +84,9 @@ class TableWriter:
         if self._schema is None:
             # Metadata of pandas describe columns that are no longer all.
             self._schema = table.schema.remove_metadata()
-            self._stream = parquet.ParquetWriter(self._file, self._schema)
+            # Numbers hardly ever repeat.
+            texts = [field.name for field in self._schema if not arrow.types.is_floating(field.type)]
+            self._stream = parquet.ParquetWriter(self._file, self._schema, use_dictionary=texts)
         try:
             self._stream.write_table(table.cast(self._schema))
         except arrow.ArrowInvalid as error:
