@@ -3,9 +3,9 @@
     python benchmarks/streaming.py [--rows 2000000 20000000] [--json FILE]
 
 Tables of so many rows and ten columns are generated as Parquet in chunks: numbers, whole numbers, booleans, text and
-dates, some with gaps. A default model is fitted to the first rows of the same kind, saved, and exported. The command runs
-in a process of its own, whose peak memory the system reports; the loop reads the same batches, hands them over as numpy
-arrays and asks for all results. One thread each.
+dates, some with gaps. A default model is fitted to other rows like them, saved, and exported. The command runs in a
+process of its own, whose peak memory the system reports; the loop reads the same batches, hands them over as numpy
+arrays and asks for all results. One thread each; processor seconds are compared, as other programs may run beside.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -28,8 +29,8 @@ def written(path: Path, content: str | bytes) -> Path:
         ("a,b,a\n1,2,3\n", "several columns of the name 'a': rename them"),
         (",b,\n1,2,3\n", r"has no name for column 1, 3: .*index=False"),
         ("5.1,3.5\n4.9,3.0\n", "has numbers, such as 5.1, for column names"),
-        ("a,b\n1,2\n\n3\n", r"row 2 \(line 4\) has 1 field, but there are 2 column names"),
-        ('a,b\n"x\ny",2\n3,4,5\n', r"row 2 \(line 4\) has 3 fields, but there are 2 column names"),
+        ("a,b\n1,2\n\n3\n", r"row 2 \(line 4\) has 1 field, but the line of names has 2"),
+        ('a,b\n"x\ny",2\n3,4,5\n', r"row 2 \(line 4\) has 3 fields, but the line of names has 2"),
         ("<!DOCTYPE html><html></html>", "is HTML, not a table"),
         ('{"a": [1, 2]}', "is JSON, not a table"),
         (b"\x89PNG\r\n\x1a\n" + bytes(50), "is a PNG image, not a table: give CSV"),
@@ -52,6 +53,23 @@ def test_other_files(tmp_path: Path) -> None:
         archive.writestr("sheet.xml", "<a/>")
     with pytest.raises(TableError, match="a zip archive or an Excel workbook"):
         open_table(tmp_path / "book.xlsx")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3_000_000])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_quotation_mark_that_is_never_closed(rows: int, encoding: str, tmp_path: Path) -> None:
+    text = 'a,b\n1,"x"\n1,"' + "x\n" + "1,y\n" * rows
+    path = written(tmp_path / "rows.csv", text.encode(encoding))
+    with pytest.raises(TableError, match=r"rows\.csv.* quotation mark .*opens a value and is never closed"):
+        open_table(path).read()
+    closed = written(tmp_path / "closed.csv", (text[:40] + '"\n\n').encode(encoding))
+    assert open_table(closed).read().num_rows == 2
+
+
+def test_a_stream_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TableError, match="pipe is no file, but a stream"):
+        open_table(tmp_path / "pipe")
 
 
 def test_parquet_that_is_cut_off_or_something_else(tmp_path: Path) -> None:

@@ -63,6 +63,14 @@ def test_quotes_line_ends_in_fields_and_blank_lines(tmp_path: Path) -> None:
     assert table.read().to_pydict() == {"a": [1.0, 2.0], "b\r\nc": ['x, "y"\r\n\r\nz', None], "d": [None, "q"]}
 
 
+def test_a_field_as_long_as_a_book(tmp_path: Path) -> None:
+    book = "word " * 100_000
+    path = written(tmp_path / "rows.csv", f'a,b\n1,"{book}"\n2,x\n')
+    assert open_table(path).read().column("b").to_pylist() == [book, "x"]
+    with pytest.raises(TableError, match=r"column 'b', row 2 \(line 3\), has 'x', which is no number"):
+        list(open_table(path, missing=[book]).batches({"b": "number"}))
+
+
 def test_an_encoding_that_only_a_late_row_tells(tmp_path: Path) -> None:
     rows = "town\n" + "Ulm\n" * 400_000
     late = written(tmp_path / "late.csv", (rows + "Köln\n").encode("cp1252"))
@@ -78,10 +86,13 @@ def test_set_by_the_caller(tmp_path: Path) -> None:
     assert table.read().to_pydict() == {"a": [1.5], "b": ["é"]}
     # A decimal comma is no separator.
     assert open_table(written(tmp_path / "one.csv", "a\n1,5\n"), decimal=",").read().to_pydict() == {"a": [1.5]}
+    quoted = written(tmp_path / "quoted.csv", 'a,b\n"1,5",x\n"2,25",y\n')
+    assert open_table(quoted, decimal=",").read().to_pydict() == {"a": [1.5, 2.25], "b": ["x", "y"]}
+    marked = written(tmp_path / "marked.csv", "a,b\n1,é\n".encode("utf-16"))
+    assert open_table(marked, encoding="utf-16-le").read().to_pydict() == {"a": [1.0], "b": ["é"]}
     for options, message in (
         ({"separator": ",,"}, "separator must be one character"),
         ({"decimal": "'"}, "decimal must be"),
-        ({"separator": ",", "decimal": ","}, "must differ"),
         ({"encoding": "klingon"}, "encoding 'klingon' is unknown"),
         ({"encoding": "ascii"}, r"rows\.csv is not in ascii .*name another"),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import errno
 import gzip
 import io
@@ -136,6 +137,16 @@ def test_an_unknown_format_and_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"), TableWriter(tmp_path / "file" / "rows.csv"):
         pass
+
+
+def test_what_text_cannot_hold(tmp_path: Path) -> None:
+    def write() -> None:
+        with TableWriter(tmp_path / "rows.csv") as writer:
+            writer.write(pa.table({"day": [datetime.datetime(2024, 2, 28, 12)], "all": [[1, 2]]}))
+
+    with pytest.raises(TableError, match=r"column 'all' is of type list<.*, which text cannot hold: write Parquet"):
+        write()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_parts_of_other_types_become_those_of_the_first(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from density_regression.io.extras import import_extra
+from density_regression.tabular.files.errors import TableError
 
 __all__ = ["header", "lines"]
 
@@ -27,7 +28,14 @@ def lines(table: Any, separator: str, decimal: str) -> Iterator[bytes]:
     compute = import_extra("pyarrow.compute", needed_by="Writing tables", extra="data")
     arrow = import_extra("pyarrow", needed_by="Writing tables", extra="data")
     for batch in table.to_batches():
-        texts = [_texts(column, separator, decimal) for column in batch.columns]
+        texts = []
+        for name, column in zip(table.column_names, batch.columns, strict=True):
+            try:
+                texts.append(_texts(column, separator, decimal))
+            except arrow.ArrowException as error:
+                raise TableError(
+                    f"column {name!r} is of type {column.type}, which text cannot hold: write Parquet, or drop it."
+                ) from error
         rows = compute.binary_join_element_wise(*texts, separator, null_handling="replace", null_replacement="")
         if len(texts) == 1:
             # A blank line would be no row.

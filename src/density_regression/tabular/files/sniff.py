@@ -7,13 +7,15 @@ import csv
 import io
 import lzma
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from density_regression.tabular.files.errors import TableError
-from density_regression.tabular.files.sources import damaged, open_bytes, read_head, refuse_other_formats
+from density_regression.tabular.files.sources import UTF_16, damaged, open_bytes, read_head, refuse_other_formats
 
-__all__ = ["Dialect", "Head", "sniff"]
+__all__ = ["Dialect", "Head", "fields_of_any_length", "sniff"]
 
 HEAD: Final = 1 << 20
 """Bytes from which separator and decimal sign are recognised."""
@@ -57,7 +59,7 @@ def sniff(path: Path, separator: str | None, decimal: str | None, encoding: str 
             refuse_other_formats(path, head)
         whole = len(head) < size
         # Of a file that fits, the head is all there is to decode.
-        known = _codec(encoding) if encoding is not None else _recognised(path, head, whole)
+        known = _recognised(path, head, whole) if encoding is None else _codec(encoding, head)
         text = _decoded(path, head, known, whole)
         chosen = separator or _separator(text, whole, decimal)
         records = _records(text, chosen, whole)
@@ -76,21 +78,21 @@ def _check(separator: str | None, decimal: str | None) -> None:
         raise TableError(f"separator must be one character, such as ',' or ';', got {separator!r}.")
     if decimal not in (None, ".", ","):
         raise TableError(f"decimal must be '.' or ',', got {decimal!r}.")
-    if separator is not None and separator == decimal:
-        raise TableError(f"separator and decimal must differ, got {separator!r} for both.")
 
 
-def _codec(encoding: str) -> str:
+def _codec(encoding: str, head: bytes) -> str:
     try:
         name = codecs.lookup(encoding).name
     except LookupError as error:
         raise TableError(f"encoding {encoding!r} is unknown: give one such as utf-8, cp1252 or utf-16.") from error
-    return "utf-8" if name == "utf-8-sig" else name
+    if name == "utf-8-sig":
+        return "utf-8"
+    return "utf-16" if name.startswith("utf-16") and head.startswith(UTF_16) else name
 
 
 def _recognised(path: Path, head: bytes, whole: bool) -> str:
     """By its mark, or the first of three encodings in which all of the file can be read."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if head.startswith(UTF_16):
         return "utf-16"
     for encoding in ("utf-8", "cp1252"):
         if _is_valid(head, encoding, whole) and (whole or _is_all_valid(path, encoding)):
@@ -134,16 +136,23 @@ def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
 def _records(text: str, separator: str, whole: bool) -> list[list[str]]:
     """The first records, without blank lines; the last one only if it is known to be complete."""
     records: list[list[str]] = []
-    try:
+    with fields_of_any_length():
         for record in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
             if record:
                 records.append(record)
             if len(records) > LOOKED_AT:
                 return records[:-1]
-    except csv.Error:
-        # A field longer than any sane one: the reader of the rows says so.
-        return records
     return records if whole else records[:-1]
+
+
+@contextmanager
+def fields_of_any_length() -> Iterator[None]:
+    """Let Python's reader of CSV take fields of any length."""
+    before = csv.field_size_limit(LONGEST_HEAD)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _separator(text: str, whole: bool, decimal: str | None) -> str:
@@ -156,7 +165,9 @@ def _separator(text: str, whole: bool, decimal: str | None) -> str:
             return (0.0, 0)
         return (sum(len(record) == names for record in records) / len(records), names)
 
-    return max((separator for separator in SEPARATORS if separator != decimal), key=score)
+    # A decimal comma may separate too, if numbers are quoted; but that is rare.
+    found = max((separator for separator in SEPARATORS if separator != decimal), key=score)
+    return "," if score(found) < score(",") and not score(found)[1] else found
 
 
 def _decimal(records: list[list[str]], separator: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import lzma
 from pathlib import Path
 from typing import Any, Final
@@ -9,10 +10,13 @@ from typing import Any, Final
 from density_regression.io.extras import import_extra
 from density_regression.tabular.files.errors import TableError
 
-__all__ = ["PARQUET", "open_bytes", "read_head", "refuse_other_formats"]
+__all__ = ["PARQUET", "UTF_16", "damaged", "open_bytes", "read_head", "refuse_other_formats"]
 
 PARQUET: Final = b"PAR1"
 """First bytes, and last, of a Parquet file."""
+
+UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""Marks at the beginning of text in UTF-16."""
 
 _COMPRESSED: Final = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -71,7 +75,7 @@ def refuse_other_formats(path: Path, head: bytes) -> None:
     what = next((what for start, what in _OTHER_FORMATS.items() if head.startswith(start)), None)
     if what is not None:
         raise TableError(f"{path} is {what}, not a table: {remedy}.")
-    wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    wide = head.startswith(UTF_16)
     # NUL and other control characters that no text has; UTF-16 is full of NULs.
     if not wide and (b"\0" in head or sum(head.count(code) for code in range(1, 9)) > len(head) / 100):
         raise TableError(f"{path} is binary, not a table: {remedy} (UTF-16 text without a mark: name its encoding).")

@@ -197,6 +197,8 @@ def open_table(
     place = Path(path)
     if not place.exists():
         raise TableError(f"There is no file {place}.")
+    if not (place.is_file() or place.is_dir()):
+        raise TableError(f"{place} is no file, but a stream, which cannot be read twice: write it to a file first.")
     files = _parts(place) if place.is_dir() else [place]
     parts = [_open(file, separator, decimal, encoding) for file in files]
     if len({part.dialect is None for part in parts}) > 1:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from density_regression.io.extras import import_extra
 from density_regression.tabular.files.errors import TableError
 from density_regression.tabular.files.part import Part
-from density_regression.tabular.files.sniff import Dialect, sniff
+from density_regression.tabular.files.sniff import Dialect, fields_of_any_length, sniff
 from density_regression.tabular.files.sources import damaged, open_bytes
 
 __all__ = ["TextFile"]
@@ -30,7 +30,6 @@ class TextFile(Part):
         head = sniff(path, separator, decimal, encoding)
         self.path = path
         self.dialect = self._dialect = head.dialect
-        self._raw_names = head.names
         self.columns = tuple(name.strip() for name in head.names)
         self.rows = 0 if head.has_rows is False else None
         _check_names(path, self.columns, head.dialect)
@@ -68,14 +67,22 @@ class TextFile(Part):
                 open_bytes(self.path) as stream,
                 arrow_csv.open_csv(
                     stream,
-                    read_options=arrow_csv.ReadOptions(block_size=BLOCK, encoding=encoding, use_threads=False),
+                    read_options=arrow_csv.ReadOptions(
+                        block_size=BLOCK, encoding=encoding, use_threads=False, autogenerate_column_names=True
+                    ),
                     parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
                     convert_options=arrow_csv.ConvertOptions(
-                        column_types=dict.fromkeys(self._raw_names, arrow.string()), strings_can_be_null=False
+                        column_types={f"f{i}": arrow.string() for i in range(len(self.columns))},
+                        strings_can_be_null=False,
                     ),
                 ) as reader,
             ):
-                yield from reader
+                # The names come as a row; Arrow need not agree with us on what they are.
+                batch = next(reader)
+                yield batch.slice(1)
+                for batch in reader:
+                    yield batch
+            self._check_end(batch)
         except (arrow.ArrowInvalid, UnicodeDecodeError) as error:
             raise self._diagnosed(error) from error
         except (EOFError, OSError, lzma.LZMAError) as error:
@@ -91,12 +98,28 @@ class TextFile(Part):
                 if len(fields) != wanted:
                     found = f"row {number} (line {line}) has {len(fields)} field{'s' * (len(fields) != 1)}"
                     return TableError(
-                        f"{self.path}: {found}, but there are {wanted} column names: put quotation marks around values "
-                        f"that contain {self._dialect.separator!r}, or name another separator."
+                        f"{self.path}: {found}, but the line of names has {wanted}: put quotation marks around "
+                        f"values that contain {self._dialect.separator!r}, or name another separator."
                     )
         return TableError(
-            f"{self.path} cannot be read: {error}. Is there a quotation mark that opens a value and is never closed?"
+            f"{self.path} cannot be read: {error}. Perhaps a quotation mark opens a value and is never closed."
         )
+
+    def _check_end(self, batch: Any) -> None:
+        """Raise a `TableError` if the last value was opened by a quotation mark, and closed by the end of the file."""
+        last = batch.column(batch.num_columns - 1)[-1].as_py() if len(batch) else ""
+        if "\n" not in last and "\r" not in last:
+            # It needs no quotation marks, so it hardly had one.
+            return
+        end = b""
+        with open_bytes(self.path) as stream:
+            while block := stream.read(BLOCK):
+                end = (end + block)[-1000:]
+        if not end.rstrip(b"\0\r\n").endswith(b'"'):
+            *_, (number, line, _) = self._records()
+            raise TableError(
+                f"{self.path}: row {number} (line {line}) has a quotation mark that opens a value and is never closed."
+            )
 
     def _records(self) -> Iterator[tuple[int, int, list[str]]]:
         """Number and first line, both from 1, of each row, and its fields; by Python, for errors only."""
@@ -104,6 +127,7 @@ class TextFile(Part):
         with (
             closing(open_bytes(self.path)) as stream,
             io.TextIOWrapper(stream, encoding, errors="replace", newline="") as text,
+            fields_of_any_length(),
         ):
             reader = csv.reader(text, delimiter=self._dialect.separator)
             number, end = -1, 0

@@ -119,6 +119,7 @@ class TableWriter:
             self._stream.close()
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._file.close()
         # mkstemp makes files that only their owner can read; use the usual permissions.
         umask = os.umask(0)
         os.umask(umask)
