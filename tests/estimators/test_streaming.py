@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from density_regression import DensityRegressor
-from density_regression.baselines import DeepEnsembleRegressor, GaussianRegressor, MCDropoutRegressor, QuantileRegressor
 from density_regression.estimators.kinds import column_kinds
 from density_regression.estimators.streaming import stream_predictions
 from density_regression.tabular.files import TableError, open_table
@@ -24,7 +23,6 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
 Y = np.exp(X[:, 0] + 0.1 * RNG.normal(size=120))
 FAR = np.concatenate([X[:40], 30 * X[:40]])
-SMALL: dict[str, Any] = {"hidden": (8,), "epochs": 2, "random_state": 0, "verbose": False}
 
 
 def fitted(kind: str) -> Any:
@@ -60,16 +58,6 @@ def test_one_pass_gives_what_the_methods_give(kind: str) -> None:
     else:
         np.testing.assert_array_equal(found.familiarity, reg.familiarity(FAR))
         assert len(np.unique(found.familiarity)) > 5
-
-
-@pytest.mark.parametrize("rival", [DeepEnsembleRegressor, GaussianRegressor, MCDropoutRegressor, QuantileRegressor])
-def test_rivals(rival: Any) -> None:
-    reg = rival(**SMALL).fit(X, Y)
-    found = reg._predict_all(FAR, 0.8)
-    expected = (*reg.predict(FAR, return_std=True), *reg.predict_interval(FAR, 0.8))
-    for part, wanted in zip(found[:4], expected, strict=True):
-        np.testing.assert_array_equal(part, wanted)
-    assert found.familiarity is None
 
 
 @pytest.mark.parametrize("kind", ["default", "own encoder"])
