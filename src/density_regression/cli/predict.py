@@ -60,8 +60,7 @@ def predict(
 ) -> None:
     """Predict the rows of a table: its columns, and mean, std, low, high, familiarity and unfamiliar.
 
-    Of images: depth of every pixel, and its standard deviation: PNGs of 16 bits, in metres (up to 256) times 256; a
-    picture.
+    Of images: depth and its standard deviation for every pixel, as PNGs of 16 bits (metres times 256), and a picture.
     """
     if task == "depth" or _is_of_images(model):
         from density_regression.cli.depth import predict_images

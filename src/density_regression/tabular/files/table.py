@@ -116,7 +116,9 @@ class TableFile:
         """
         if lacking := [name for name in kinds if name not in self.columns]:
             names = ", ".join(map(repr, lacking))
-            raise TableError(f"{self.path} lacks the column{'s' * (len(lacking) > 1)} {names}: add what is missing.")
+            raise TableError(
+                f"{self.path} lacks the column{'s' * (len(lacking) > 1)} {names}: add {'them' if len(lacking) > 1 else 'it'}, empty where a value is not known."
+            )
         first = 0
         for part in self.parts:
             start = 0
