@@ -115,9 +115,10 @@ class TableFile:
             If a column is missing, or a value is not of its kind; the error says where.
         """
         if lacking := [name for name in kinds if name not in self.columns]:
-            names = ", ".join(map(repr, lacking))
+            names, them = ", ".join(map(repr, lacking)), "them" if len(lacking) > 1 else "it"
             raise TableError(
-                f"{self.path} lacks the column{'s' * (len(lacking) > 1)} {names}: add {'them' if len(lacking) > 1 else 'it'}, empty where a value is not known."
+                f"{self.path} lacks the column{'s' * (len(lacking) > 1)} {names}: add {them}, empty where a value is "
+                "not known."
             )
         first = 0
         for part in self.parts:
