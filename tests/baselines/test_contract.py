@@ -79,6 +79,18 @@ def test_shapes(fitted: DeepRegressor, cubic) -> None:
     np.testing.assert_allclose(dist.stddev, std)
 
 
+@pytest.mark.parametrize("two", [False, True], ids=["one target", "two targets"])
+def test_one_pass_gives_what_the_methods_give(
+    fitted: DeepRegressor, fitted_two: DeepRegressor, two: bool, friedman
+) -> None:
+    reg, X = (fitted_two, friedman.X[:9]) if two else (fitted, np.linspace(-9, 9, 9)[:, None])
+    found = reg._predict_all(X, 0.8)
+    expected = (*reg.predict(X, return_std=True), *reg.predict_interval(X, 0.8))
+    for part, wanted in zip(found[:4], expected, strict=True):
+        np.testing.assert_array_equal(part, wanted)
+    assert found.familiarity is None
+
+
 def test_several_targets_keep_their_units(fitted_two: DeepRegressor, friedman) -> None:
     mean, std = fitted_two.predict(friedman.X, return_std=True)
     assert mean.shape == std.shape == (300, 2)

@@ -116,10 +116,25 @@ def test_tasks(command: list[str], tmp_path: Path) -> None:
     unknown = run(*command, "--task", "tables", "--out", tmp_path / "out")
     assert unknown.exit_code == 2
     assert "'tables' is not one of 'depth'" in unknown.output
-    missing = run(*command, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_fit_asks_for_the_task(tmp_path: Path) -> None:
+    missing = run("fit", "scenes", "--out", tmp_path / "out")
     assert missing.exit_code == 2
     assert "--task" in missing.output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_says_what_it_has_learnt(folder: Path, tmp_path: Path) -> None:
+    image = folder / "scenes" / "rgb" / "scene_00000.jpg"
+    for task in ([], ["--task", "depth"]):
+        result = run("predict", folder / "model", image, *task, "--device", "cpu", "--out", tmp_path / str(len(task)))
+        assert result.exit_code == 0, result.output
+        assert result.output.startswith("scene_00000.jpg: depth")
+    result = run("predict", folder / "model", image, "--device", "cpu")
+    assert result.exit_code == 2
+    assert "Name a folder" in result.output
 
 
 def test_nothing_to_fit(tmp_path: Path) -> None:

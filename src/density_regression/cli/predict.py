@@ -1,78 +1,175 @@
-"""`predict`: depth and its standard deviation from images, by a saved model."""
+"""`predict`: predictions of a saved model for a table, or for images."""
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+import os
+import sys
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from density_regression.cli.errors import fail
 from density_regression.cli.fit import Task
+from density_regression.cli.tables import Decimal, Encoding, Missing, Separator, open_data
 
 if TYPE_CHECKING:
-    from density_regression.vision.depth import DepthRegressor
+    from density_regression.estimators.base import DeepRegressor
+    from density_regression.estimators.prediction import Predictions
+    from density_regression.tabular.files import TableFile
 
 __all__ = ["predict"]
+
+UNFAMILIAR = 0.01
+"""Familiarity below which a row is called unfamiliar."""
+
+MANY = 0.05
+"""Share of unfamiliar rows from which on a hint is given; of rows like those of training, one in a hundred is."""
 
 
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder that `fit` wrote.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files, of any sizes.")],
-    task: Annotated[Task, typer.Option(help="What the model has learnt.")],
-    out: Annotated[Path, typer.Option(help="Folder for NAME-depth.png, NAME-std.png and NAME.png, which shows them.")],
-    device: Annotated[str, typer.Option(help='Where to compute: "cpu", "cuda" or "auto".')] = "auto",
+    data: Annotated[
+        list[Path],
+        typer.Argument(help="Table: CSV, TSV, Parquet, or a folder of such files. For a model of images, image files."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write: .csv, .csv.gz, .tsv or .parquet; for images, a folder.",
+            show_default="standard output, as CSV",
+        ),
+    ] = None,
+    coverage: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Probability with which the target lies between low and high.")
+    ] = 0.9,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
+    missing: Missing = None,
+    plugin: Annotated[
+        str | None, typer.Option(help="Python module to import first, which registers classes of your own.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Say what was done in JSON.")] = False,
+    task: Annotated[
+        Task | None, typer.Option(help="What the model has learnt.", show_default="what the model says")
+    ] = None,
+    device: Annotated[str, typer.Option(help='Where to compute for images: "cpu", "cuda" or "auto".')] = "auto",
 ) -> None:
-    """Depth of every pixel, and its standard deviation: PNGs of 16 bits, in metres (up to 256) times 256; a picture."""
-    _check_names(images, out)
+    """Predict the rows of a table: its columns, and mean, std, low, high, familiarity and unfamiliar.
 
-    from density_regression.vision.depth import DepthRegressor
+    Of images: depth and its standard deviation for every pixel, as PNGs of 16 bits (metres times 256), and a picture.
+    """
+    if task == "depth" or _is_of_images(model):
+        from density_regression.cli.depth import predict_images
+
+        if out is None:
+            raise typer.BadParameter("Name a folder for the results.", param_hint="--out")
+        predict_images(model, data, out, device)
+        return
+    if len(data) > 1:
+        raise typer.BadParameter("Give one table, or a folder of files with the same columns.", param_hint="DATA")
+    _check_out(data[0], out)
+
+    from density_regression import load
 
     try:
-        regressor = DepthRegressor.load(model, device=device)
-    except (OSError, ValueError) as error:
+        table = open_data(data[0], separator, decimal, encoding, missing)
+        regressor = load(model, plugin=plugin)
+        with warnings.catch_warnings(record=True) as caught:
+            rows, unfamiliar = _write(regressor, table, out, coverage)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted: nothing was written.", err=True)
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        # Whoever read standard output has gone; without this, Python would complain on leaving.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(141) from None
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
         fail(str(error))
-    unread = 0
-    for path in images:
-        try:
-            typer.echo(_predict_one(regressor, path, out))
-        except ValueError as error:
-            typer.echo(str(error), err=True)
-            unread += 1
-        except (ImportError, OSError, RuntimeError) as error:
-            # For example a full disk, or an image too large for the memory.
-            fail(f"{path.name}: {error}")
-    if unread:
-        fail(f"{unread} of {len(images)} images could not be read.")
+    for message in {(warning.filename, warning.lineno): str(warning.message) for warning in caught[::-1]}.values():
+        typer.echo(f"Warning: {message}", err=True)
+    _report(rows, unfamiliar, out, as_json)
 
 
-def _outputs(image: Path, out: Path) -> list[Path]:
-    """Files written for an image: depth, standard deviation, and a picture of both."""
-    return [out / f"{image.stem}{part}.png" for part in ("-depth", "-std", "")]
+def _is_of_images(model: Path) -> bool:
+    """Whether a model says that it is one of images; `load` says what else may be wrong with it."""
+    try:
+        config = json.loads((model / "model.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("estimator") == "DepthRegressor"
 
 
-def _check_names(images: list[Path], out: Path) -> None:
-    """Refuse images whose results would overwrite each other or an image."""
-    written = Counter(path.resolve() for image in images for path in _outputs(image, out))
-    twice = sorted(path.name for path, count in written.items() if count > 1)
-    if twice:
-        raise typer.BadParameter(f"Several images would be written as {', '.join(twice)}.", param_hint="IMAGES")
-    lost = [image.name for image in images if image.resolve() in written]
-    if lost:
-        raise typer.BadParameter(f"{', '.join(lost)} would be written over: name another folder.", param_hint="--out")
+def _check_out(data: Path, out: Path | None) -> None:
+    """Refuse to write over the table, or among its parts."""
+    if out is not None and data.resolve() in (out.resolve(), out.resolve().parent):
+        raise typer.BadParameter("That is where the table is: name another place.", param_hint="--out")
 
 
-def _predict_one(regressor: DepthRegressor, path: Path, out: Path) -> str:
-    """Write the predictions for one image, and return a summary line."""
-    from density_regression.datasets import read_image, write_depth
-    from density_regression.plots import DepthRow, plot_depth_panel
+def _write(regressor: DeepRegressor, table: TableFile, out: Path | None, coverage: float) -> tuple[int, int | None]:
+    """Write the predictions; number of rows, and of unfamiliar ones if the method knows them."""
+    from density_regression.estimators.streaming import stream_predictions
+    from density_regression.io.progress import RowProgress
+    from density_regression.tabular.files import TableWriter
 
-    image = read_image(path)
-    mean, std, score = (part[0] for part in regressor.predict(image))
-    depth_file, std_file, picture = _outputs(path, out)
-    # Depth is positive; 0 in a file marks an unknown depth.
-    write_depth(depth_file, mean.clip(min=1e-3))
-    write_depth(std_file, std)
-    plot_depth_panel([DepthRow(image.permute(1, 2, 0).numpy(), None, mean, std)], picture)
-    return f"{path.name}: depth {mean.mean():.2f} m, std {std.mean():.2f} m, score {score:.1f}"
+    separator, decimal = (",", ".") if table.dialect is None else table.dialect[:2]
+    as_text = out is None or out.suffix.lower() != ".parquet"
+    rows, unfamiliar = 0, None
+    shown = out is not None or not sys.stdout.isatty()
+    with (
+        TableWriter("-" if out is None else out, separator=separator, decimal=decimal) as writer,
+        RowProgress("predict", table.rows, visible=shown) as progress,
+    ):
+        for batch, predicted in stream_predictions(regressor, table, coverage):
+            # Text stays as it was; in Parquet, what the model read as numbers are numbers.
+            written = batch.given if as_text else batch.table
+            added = _columns(predicted)
+            for name, values in added.items():
+                written = written.append_column(_free(name, written.column_names), [values])
+            writer.write(written)
+            rows += len(written)
+            if "unfamiliar" in added:
+                unfamiliar = (unfamiliar or 0) + int(added["unfamiliar"].sum())
+            progress.advance(len(written))
+    return rows, unfamiliar
+
+
+def _columns(predicted: Predictions) -> dict[str, Any]:
+    """Columns to add, each (n,): of several targets mean_0, mean_1 and so on."""
+    columns = {}
+    for name in ("mean", "std", "low", "high"):
+        part = getattr(predicted, name)
+        if part.ndim == 1:
+            columns[name] = part
+        else:
+            columns |= {f"{name}_{i}": column for i, column in enumerate(part.T)}
+    if predicted.familiarity is not None:
+        columns["familiarity"] = predicted.familiarity
+        columns["unfamiliar"] = predicted.familiarity < UNFAMILIAR
+    return columns
+
+
+def _free(name: str, taken: list[str]) -> str:
+    while name in taken:
+        name += "_predicted"
+    return name
+
+
+def _report(rows: int, unfamiliar: int | None, out: Path | None, as_json: bool) -> None:
+    """Say what was done: on standard output, unless the table went there."""
+    to_stderr = out is None
+    if as_json:
+        said = {"rows": rows, "unfamiliar": unfamiliar, "out": None if out is None else str(out)}
+        typer.echo(json.dumps(said), err=to_stderr)
+        return
+    known = "" if unfamiliar is None else f", {unfamiliar:,} of them unfamiliar ({100 * unfamiliar / rows:.1f} %)"
+    typer.echo(f"{rows:,} rows{known}{'' if out is None else f': {out}'}", err=to_stderr)
+    if unfamiliar is not None and unfamiliar > MANY * rows:
+        typer.echo(
+            "So many unfamiliar rows are not like those the model was fitted to: their intervals are wide with reason. "
+            "Look at what has changed, or fit to rows like these.",
+            err=True,
+        )

@@ -189,9 +189,11 @@ class DensityRegressor(DeepRegressor):
 
         A row below 0.01 is stranger than 99 in 100 rows that the model was checked on.
         """
-        scores = self.score_samples(X)
+        return self._shares_below(self.score_samples(X))
+
+    def _shares_below(self, log_density: NDArray[Any]) -> Floats:
         levels = self.model_.known_levels().cpu().numpy()
-        return np.searchsorted(levels, scores, side="right") / len(levels)
+        return np.searchsorted(levels, log_density.astype(np.float32), side="right") / len(levels)
 
     @property
     def held_out_levels_(self) -> NDArray[np.float32]:
@@ -352,6 +354,13 @@ class DensityRegressor(DeepRegressor):
     def _log_density(self, x: Tensor) -> Tensor:
         fused = fused_form(self.model_, x.device, self.x_scaling_.limit)
         return self.model_.log_density(x) if fused is None else fused.log_density(x)
+
+    def _all_parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        if self.model_.density is None:
+            return super()._all_parts(x)
+        fused = fused_form(self.model_, x.device, self.x_scaling_.limit)
+        moments, log_density = (self.model_.moments_and_density if fused is None else fused.with_density)(x)
+        return *self._without_scale(*moments), log_density
 
     def _upgrade_settings(self, params: dict[str, Any]) -> None:
         if "members" not in params:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from density_regression.nn.runtime import ROW_BLOCK, full_precision, threads
 from density_regression.tabular.laws import from_law, log_normal_moments
 from density_regression.tabular.table import Floats
 
-__all__ = ["Prediction", "finite_sum", "moments_of_exponential", "normal_scores"]
+__all__ = ["Prediction", "Predictions", "finite_sum", "moments_of_exponential", "normal_scores"]
 
 PREDICTED_ROWS: Final = 8192
 """Rows predicted at once, so that memory does not grow with the table."""
@@ -28,6 +28,19 @@ PREDICTED_ROWS: Final = 8192
 SMALLEST_STD: Final = float(np.finfo(np.float64).tiny)
 LARGEST_FLOAT: Final = float(np.finfo(np.float64).max)
 """The smallest standard deviation and the largest number that are given."""
+
+
+class Predictions(NamedTuple):
+    """All that is predicted of n rows, each part (n,), or (n, k) of several targets but for the last.
+
+    `low` and `high` are ends of an interval. `familiarity` is None of a method that has no density.
+    """
+
+    mean: Floats
+    std: Floats
+    low: Floats
+    high: Floats
+    familiarity: Floats | None
 
 
 class Prediction(RegressorHooks):
@@ -93,8 +106,15 @@ class Prediction(RegressorHooks):
 
     def _mean_and_std(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation (n, k) of the law's Normal at scaled rows `x`, no longer scaled."""
-        mean, log_std = self._moments(x)
+        return self._without_scale(*self._moments(x))
+
+    def _without_scale(self, mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (n, k), no longer scaled, from `_moments`."""
         return self._unscaled(mean.double(), shift=True), self._unscaled(log_std.double().exp_())
+
+    def _all_parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Mean and standard deviation (n, k) as `_mean_and_std` has them, and log-density (n,) of a method with one."""
+        return self._mean_and_std(x)
 
     def _apply(self, X: ArrayLike, function: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Floats, ...]:
         """Results of `function` on scaled rows, in chunks, as float64 arrays (n, ...)."""

@@ -228,9 +228,14 @@ class FusedRegression:
 
     def __call__(self, x: Tensor) -> Moments:
         """Moments at scaled inputs (n, c)."""
+        return self.with_density(x)[0]
+
+    def with_density(self, x: Tensor) -> tuple[Moments, Tensor]:
+        """Moments (n, k) at scaled inputs (n, c), and the log-density (n,) of their features."""
         c = self._constants
         z, t, mean, bounded = self._products(x)
-        growth = torch.rsub(self._log_density(z, t), c.level, alpha=c.slope).clamp_min_(1.0).log_().unsqueeze(1)
+        log_density = self._log_density(z, t)
+        growth = torch.rsub(log_density, c.level, alpha=c.slope).clamp_min_(1.0).log_().unsqueeze(1)
         # The difference of the two is constant beyond `_saturated`, where each alone would lose digits.
         above_low, above_high = F.softplus(bounded.minimum(self._saturated)).chunk(2, 1)
         below = above_high.sub_(above_low)
@@ -242,7 +247,7 @@ class FusedRegression:
             log_std = torch.addcmul(self._constant, below, self._detail).add_(growth, alpha=0.5 * c.exponent)
         if c.clip_std:
             log_std = log_std.clamp(-LOG_STD_LIMIT, LOG_STD_LIMIT)
-        return Moments(mean, log_std)
+        return Moments(mean, log_std), log_density
 
     def log_density(self, x: Tensor) -> Tensor:
         """Log-density (n,) of the features of scaled inputs (n, c)."""

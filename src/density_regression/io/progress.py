@@ -1,32 +1,26 @@
-"""A progress bar that names the step and shows the loss."""
+"""Progress bars: of a step with its loss, and of rows."""
 
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-__all__ = ["StepProgress"]
+__all__ = ["RowProgress", "StepProgress"]
 
 
-class StepProgress:
-    """One line on standard error for the step under way, if `visible`, on a terminal or in a notebook only."""
+class _Bar:
+    """One line on standard error, if `visible`, on a terminal or in a notebook only."""
 
-    def __init__(self, visible: bool = True) -> None:
+    def __init__(self, *columns: ProgressColumn, visible: bool) -> None:
         console = Console(stderr=True)
         # With FORCE_COLOR, which log collectors set, rich takes any file for a terminal.
         terminal = console.is_terminal and console.file.isatty()
+        shown = visible and (terminal or console.is_jupyter)
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[loss]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not (visible and (terminal or console.is_jupyter)),
+            TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=not shown
         )
-        self._task = self._bar.add_task("", total=None, loss="", visible=False)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -37,6 +31,16 @@ class StepProgress:
     ) -> None:
         self._bar.stop()
 
+
+class StepProgress(_Bar):
+    """The step under way."""
+
+    def __init__(self, visible: bool = True) -> None:
+        super().__init__(
+            MofNCompleteColumn(), TextColumn("{task.fields[loss]}"), TimeRemainingColumn(), visible=visible
+        )
+        self._task = self._bar.add_task("", total=None, loss="", visible=False)
+
     def step(self, name: str, total: int) -> None:
         """Begin a step of `total` parts."""
         self._bar.reset(self._task, total=total, description=name, loss="", visible=True)
@@ -44,3 +48,25 @@ class StepProgress:
     def advance(self, loss: float | None = None) -> None:
         """Show that one part is done, and the loss now."""
         self._bar.update(self._task, advance=1, loss="" if loss is None else f"loss {loss:.4f}")
+
+
+class _Rows(ProgressColumn):
+    """Rows done, of all if their number is known, and how many in a second."""
+
+    def render(self, task: Task) -> Text:
+        """The text."""
+        of = "" if task.total is None else f" of {task.total:,.0f}"
+        speed = "" if task.speed is None else f", {task.speed:,.0f} a second"
+        return Text(f"{task.completed:,.0f}{of} rows{speed}")
+
+
+class RowProgress(_Bar):
+    """Rows that are done, of so many if that is known."""
+
+    def __init__(self, name: str, total: int | None, visible: bool = True) -> None:
+        super().__init__(_Rows(), TimeRemainingColumn(), visible=visible)
+        self._task = self._bar.add_task(name, total=total)
+
+    def advance(self, rows: int) -> None:
+        """Show that so many more rows are done."""
+        self._bar.update(self._task, advance=rows)

@@ -110,6 +110,18 @@ class DensityRegression(SavedModule, Network):
         z = self.encode(x)
         return self.positions(self.precisely(self.density, self.rows(z))[:, None], z).squeeze(1)
 
+    def moments_and_density(self, x: Tensor) -> tuple[Moments, Tensor]:
+        """`moments` and `log_density` of inputs that are encoded once."""
+        if self.density is None or not self.density.fitted:
+            raise ValueError("This model has no fitted density to ask.")
+        density = self.density
+
+        def both(z: Tensor) -> tuple[Tensor, ...]:
+            return *self.row_moments(z), density(z)[:, None]
+
+        mean, log_std, log_density = self.by_position(both, x)
+        return self.in_units(Moments(mean, log_std)), log_density.squeeze(1)
+
     @torch.no_grad()
     def familiarity(self, x: Tensor) -> Tensor:
         """Share of held-out training rows (or positions) of no higher log-density, (batch,) or (batch, ...)."""

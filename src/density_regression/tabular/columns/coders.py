@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -177,8 +178,7 @@ class DateColumn(Measured):
             return column.values
         wrong = ~column.gaps
         if column.kind == "text":
-            fits = is_time if self.type == "time" else is_date
-            days = parsed(text if text is not None and fits(text) else None for text in column.values)
+            days = parsed(column.values, self.type)
             wrong &= np.isnan(days)
         else:
             days = np.full(len(wrong), np.nan)
@@ -229,8 +229,7 @@ class CategoryColumn(Coder):
         """See `Coder`."""
         texts = self.read(column, label)
         rare, missing, new = (len(self.values) + i for i in range(3))
-        place = self._place
-        codes = np.fromiter((missing if t is None else place.get(t, new) for t in texts), np.intp, len(texts))
+        codes = np.fromiter(map(self._place.get, texts, repeat(new)), np.intp, len(texts))
         if not self.gaps:
             strange += self.never * (codes == missing)
         strange += self.new * (codes == new)
@@ -262,8 +261,10 @@ class CategoryColumn(Coder):
         return result
 
     @cached_property
-    def _place(self) -> dict[str, int]:
-        return dict.fromkeys(self.rare, len(self.values)) | {value: i for i, value in enumerate(self.values)}
+    def _place(self) -> dict[str | None, int]:
+        """Code of each text: of the frequent ones, then of the rare ones together, then of gaps."""
+        rare = len(self.values)
+        return {None: rare + 1, **dict.fromkeys(self.rare, rare), **{value: i for i, value in enumerate(self.values)}}
 
 
 @dataclass(frozen=True)

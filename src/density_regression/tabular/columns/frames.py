@@ -108,12 +108,12 @@ def _read_arrow(table: Any, position: int, label: str) -> Values:
 def _arrow_values(column: Any, label: str) -> Values:
     arrow = import_extra("pyarrow", needed_by="A table of Arrow", extra="data")
     types = arrow.types
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-        if not types.is_boolean(column.type) and types.is_primitive(column.type):
-            column = column.cast(arrow.string())
-    kind = column.type
-
+    is_category = types.is_dictionary(column.type)
+    kind = column.type.value_type if is_category else column.type
+    numbered = is_category and types.is_primitive(kind) and not types.is_boolean(kind)
+    if numbered or types.is_string(kind) or types.is_large_string(kind):
+        return _arrow_texts(column.cast(kind).cast(arrow.string()) if numbered else column)
+    column = column.cast(kind)
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
         values = _to_numpy(column.cast(arrow.float64(), safe=False))
         return Values("boolean" if types.is_boolean(kind) else "number", values)
@@ -127,6 +127,18 @@ def _arrow_values(column: Any, label: str) -> Values:
         counts = column.cast(arrow.duration("us"), safe=False).cast(arrow.int64())
         return Values("number", _to_numpy(counts.cast(arrow.float64(), safe=False)) / 1e6)
     return of_objects(column.to_pylist(), label)
+
+
+def _arrow_texts(column: Any) -> Values:
+    """Text, or categories that are; each different one is made an object of Python once."""
+    arrow = import_extra("pyarrow", needed_by="A table of Arrow", extra="data")
+    if not arrow.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    if hasattr(column, "chunks"):
+        column = column.unify_dictionaries().combine_chunks()
+        column = column.chunk(0) if hasattr(column, "chunks") else column
+    texts = np.array([*(text or None for text in column.dictionary.to_pylist()), None], dtype=object)
+    return Values("text", texts[column.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)])
 
 
 def _to_numpy(column: Any) -> Any:

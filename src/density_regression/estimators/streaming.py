@@ -1,0 +1,53 @@
+"""Predictions for tables that do not fit into memory, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from density_regression.estimators.kinds import column_kinds
+from density_regression.estimators.prediction import Predictions
+from density_regression.io.extras import import_extra
+from density_regression.tabular.files import Batch, TableFile
+from density_regression.tabular.files.table import ROWS
+
+if TYPE_CHECKING:
+    from density_regression.estimators.base import DeepRegressor
+
+__all__ = ["inputs_of", "stream_predictions"]
+
+
+def stream_predictions(
+    regressor: DeepRegressor, table: TableFile, coverage: float, rows: int = ROWS
+) -> Iterator[tuple[Batch, Predictions]]:
+    """Predictions of a fitted regressor for so many rows at a time, and those rows.
+
+    They are those of `predict`, `predict_interval` and `familiarity`, and the memory does not grow with the table.
+    """
+    kinds = column_kinds(regressor, table.columns)
+    for batch in table.batches(kinds, rows):
+        yield batch, regressor._predict_all(inputs_of(regressor, batch, tuple(kinds)), coverage)
+
+
+def inputs_of(regressor: DeepRegressor, batch: Batch, names: Sequence[str]) -> Any:
+    """The columns of a batch that a regressor reads, as its `predict` takes them."""
+    if regressor.columns_ is None:
+        for name in names:
+            _refuse_gaps(batch, name)
+    if hasattr(regressor, "feature_names_in_"):
+        return batch.table.select(list(names))
+    columns = [batch.table.column(name) for name in names]
+    X = np.empty((len(batch.table), len(names)))
+    for i, column in enumerate(columns):
+        X[:, i] = column.to_numpy()
+    return X
+
+
+def _refuse_gaps(batch: Batch, name: str) -> None:
+    compute = import_extra("pyarrow.compute", needed_by="Reading tables", extra="data")
+    gap = compute.index(compute.is_null(batch.table.column(name), nan_is_null=True), True).as_py()
+    if gap >= 0:
+        problem = "is empty, but the model was fitted to rows without gaps"
+        raise batch.error(name, gap, f"{problem}: fill or drop it, or fit to rows of which some have gaps.")
