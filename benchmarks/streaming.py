@@ -33,6 +33,14 @@ FITTED = 5000
 EPOCHS = 40
 CHUNK = 500_000
 BATCH = 65_536
+LAUNCH = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+"""
+"""A small process between: the peak memory of a process begins with that of the one that started it."""
+
 LOOP_ROWS = 1_000_000
 """Rows of the loop: its speed does not depend on how many there are."""
 
@@ -100,22 +108,21 @@ def command(folder: Path, count: int) -> dict[str, float]:
     out = folder / "out.parquet"
     program = [sys.executable, "-m", "density_regression", "predict"]
     start = time.perf_counter()
-    process = subprocess.Popen(
-        [*program, folder / "model", folder / "rows.parquet", "--out", out],
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, *program, folder / "model", folder / "rows.parquet", "--out", out],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=True,
     )
-    _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
-    if status:
-        raise RuntimeError(f"predict failed with status {status}.")
+    processor, peak = map(float, done.stdout.split())
     assert pq.ParquetFile(out).metadata.num_rows == count
     out.unlink()
     return {
         "seconds": seconds,
         "rows a second": count / seconds,
-        "rows a processor second": count / (usage.ru_utime + usage.ru_stime),
-        "peak MiB": usage.ru_maxrss / 1024,
+        "rows a processor second": count / processor,
+        "peak MiB": peak / 1024,
     }
 
 

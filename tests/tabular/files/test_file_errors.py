@@ -142,11 +142,13 @@ def test_a_point_is_no_thousands_separator_either(tmp_path: Path) -> None:
         list(open_table(path).batches({"price": "number"}))
 
 
-def test_the_part_of_a_folder_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("row", [1, 2, 3])
+def test_the_part_of_a_folder_is_named(row: int, tmp_path: Path) -> None:
     written(tmp_path / "a.csv", "n\n" + "1\n" * 30)
-    written(tmp_path / "b.csv", "n\n2\nx\n")
+    written(tmp_path / "b.csv", "n\n" + "".join("x\n" if i == row else "2\n" for i in (1, 2, 3)))
+    written(tmp_path / "c.csv", "n\n3\n")
     for read in (lambda table: table.read(), lambda table: list(table.batches({"n": "number"}))):
-        with pytest.raises(TableError, match=r"b\.csv: column 'n', row 2 \(line 3\), has 'x'"):
+        with pytest.raises(TableError, match=rf"b\.csv: column 'n', row {row} \(line {row + 1}\), has 'x'"):
             read(open_table(tmp_path))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -77,6 +78,17 @@ def test_batches_go_over_row_groups_and_parts(tmp_path: Path) -> None:
     assert [batch.first_row for batch in batches] == [0, 450, 900, 1000, 1450, 1900, 2350]
     assert [n for batch in batches for n in batch.table.column("n").to_pylist()] == list(range(2500))
     assert opened.read().to_pydict() == table.to_pydict()
+
+
+@pytest.mark.parametrize("group", [20_000, 1_200_000])
+def test_memory_does_not_grow_with_the_table(group: int, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=1_200_000)
+    table = pa.table({"a": values, "b": -values})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=group, use_dictionary=False, data_page_size=65_536)
+    before = pa.total_allocated_bytes()
+    for batch in open_table(tmp_path / "rows.parquet").batches({"a": "number"}, 20_000):
+        # Of 19 MB, a buffer for each column and a few batches.
+        assert pa.total_allocated_bytes() - before < 4 << 20, batch.first_row
 
 
 def test_the_index_of_pandas_is_no_column(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from density_regression.tabular.files import TableError, open_table
 
-ROWS = {"size": [50.5, 61.0, None], "town": ["Ulm", "Köln; Süd", None], "sunny": [True, None, False]}
+ROWS = {"size": [50.5, 61.0, None], "town": ["Ulm", "Köln; 5 €", None], "sunny": [True, None, False]}
 
 
 def written(path: Path, content: str | bytes) -> Path:
@@ -61,6 +61,11 @@ def test_quotes_line_ends_in_fields_and_blank_lines(tmp_path: Path) -> None:
     table = open_table(written(tmp_path / "rows.csv", text))
     assert table.columns == ("a", "b\r\nc", "d")
     assert table.read().to_pydict() == {"a": [1.0, 2.0], "b\r\nc": ['x, "y"\r\n\r\nz', None], "d": [None, "q"]}
+
+
+def test_a_few_commas_are_no_decimal_sign(tmp_path: Path) -> None:
+    table = open_table(written(tmp_path / "rows.csv", "a;b;c\n1.5;2.5;1,2\n3.5;4.5;x\n5.5;6.5;y\n"))
+    assert table.read().to_pydict() == {"a": [1.5, 3.5, 5.5], "b": [2.5, 4.5, 6.5], "c": ["1,2", "x", "y"]}
 
 
 def test_a_field_as_long_as_a_book(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from density_regression.io.extras import import_extra
 
-__all__ = ["GAPS", "Trouble", "infer", "numbers", "without_gaps"]
+__all__ = ["GAPS", "Unreadable", "infer", "numbers", "without_gaps"]
 
 GAPS: Final = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 """Texts that always mean a gap."""
@@ -19,7 +19,7 @@ _NUMBER: Final = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(
 _OTHER_NOTATION: Final = r"^[+-]?[0-9]{1,3}([., '’\x{a0}][0-9]{3})+([.,][0-9]+)?$|^[+-]?[0-9]+[.,][0-9]+$"
 
 
-class Trouble(NamedTuple):
+class Unreadable(NamedTuple):
     """The first value of a column that cannot be read: its row, and whether it is a number in another notation.
 
     `others` values of the column can be read.
@@ -38,7 +38,7 @@ def without_gaps(texts: Any, missing: Sequence[str] = ()) -> Any:
     return compute.if_else(gaps, arrow.scalar(None, texts.type), texts)
 
 
-def numbers(texts: Any, decimal: str, missing: Sequence[str] = ()) -> Any | Trouble:
+def numbers(texts: Any, decimal: str, missing: Sequence[str] = ()) -> Any | Unreadable:
     """Texts as float64, null for gaps; true and false are 1 and 0."""
     arrow, compute = _arrow()
     texts = without_gaps(texts, missing)
@@ -50,12 +50,12 @@ def numbers(texts: Any, decimal: str, missing: Sequence[str] = ()) -> Any | Trou
     truth = _truth(plain)
     plain = compute.if_else(truth, compute.if_else(_is_true(plain), "1", "0"), plain)
     wrong = _wrong(plain)
-    if (trouble := _trouble(texts, wrong)) is not None:
-        return trouble
+    if (unreadable := _first(texts, wrong)) is not None:
+        return unreadable
     return compute.cast(plain, arrow.float64())
 
 
-def infer(texts: Any, decimal: str, missing: Sequence[str] = ()) -> Any | Trouble:
+def infer(texts: Any, decimal: str, missing: Sequence[str] = ()) -> Any | Unreadable:
     """Booleans, numbers or text, by all values; null for gaps."""
     arrow, compute = _arrow()
     texts = without_gaps(texts, missing)
@@ -75,8 +75,8 @@ def infer(texts: Any, decimal: str, missing: Sequence[str] = ()) -> Any | Troubl
     foreign = compute.and_(wrong, compute.match_substring_regex(compute.utf8_trim_whitespace(texts), _OTHER_NOTATION))
     strangers = count - (compute.sum(foreign).as_py() or 0)
     if strangers <= (1 - MOSTLY) * known and strangers < count:
-        return _trouble(texts, foreign)
-    return _trouble(texts, wrong) if count <= (1 - MOSTLY) * known else texts
+        return _first(texts, foreign)
+    return _first(texts, wrong) if count <= (1 - MOSTLY) * known else texts
 
 
 def _with_point(texts: Any, decimal: str) -> Any:
@@ -105,14 +105,14 @@ def _wrong(plain: Any) -> Any:
     return compute.fill_null(compute.invert(compute.match_substring_regex(plain, _NUMBER)), False)
 
 
-def _trouble(texts: Any, wrong: Any) -> Trouble | None:
+def _first(texts: Any, wrong: Any) -> Unreadable | None:
     _, compute = _arrow()
     index = compute.index(wrong, True).as_py()
     if index < 0:
         return None
     value = texts[index].as_py()
     foreign = compute.match_substring_regex(texts.slice(index, 1), _OTHER_NOTATION)[0].as_py()
-    return Trouble(index, value, foreign, len(texts) - texts.null_count - compute.sum(wrong).as_py())
+    return Unreadable(index, value, foreign, len(texts) - texts.null_count - compute.sum(wrong).as_py())
 
 
 def _arrow() -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from density_regression.io.extras import import_extra
 from density_regression.tabular.columns.dates import parsed
-from density_regression.tabular.files.convert import Trouble, numbers, without_gaps
+from density_regression.tabular.files.convert import Unreadable, numbers, without_gaps
 
 if TYPE_CHECKING:
     from density_regression.tabular.files.table import Batch
@@ -39,7 +39,7 @@ def typed(column: Any, missing: Sequence[str]) -> Any:
         gaps = compute.is_in(column, value_set=arrow.array(list(missing), kind))
     else:
         read = [numbers(arrow.array([text], arrow.string()), ".") for text in missing]
-        known = [value[0].as_py() for value in read if not isinstance(value, Trouble)]
+        known = [value[0].as_py() for value in read if not isinstance(value, Unreadable)]
         gaps = compute.is_in(
             column.cast(arrow.float64(), safe=False), value_set=arrow.array(known, arrow.float64()), skip_nulls=True
         )
@@ -53,7 +53,7 @@ def _numbers(batch: Batch, name: str, column: Any, missing: Sequence[str]) -> An
         column = column.cast(column.type.value_type)
     if _is_text(column.type):
         values = numbers(column, "." if batch.part.dialect is None else batch.part.dialect.decimal, missing)
-        if isinstance(values, Trouble):
+        if isinstance(values, Unreadable):
             hint = ": thousands separators are not read, and the decimal sign can be set (--decimal)"
             problem = f"has {values.value!r}, which is no number{hint * values.other_notation}"
             raise batch.error(name, values.row, f"{problem}; if it means a gap, say so (--missing {values.value!r}).")

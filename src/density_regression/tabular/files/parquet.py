@@ -52,7 +52,8 @@ class ParquetFile(Part):
         arrow = import_extra("pyarrow", needed_by="Reading tables", extra="data")
         parquet = import_extra("pyarrow.parquet", needed_by="Reading Parquet", extra="data")
         try:
-            return parquet.ParquetFile(self.path, buffer_size=BUFFER)
+            # What is read ahead (pre_buffer) would be kept until the end.
+            return parquet.ParquetFile(self.path, buffer_size=BUFFER, pre_buffer=False)
         except (arrow.ArrowException, OSError) as error:
             raise self._damaged(error) from error
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from density_regression.io.extras import import_extra
-from density_regression.tabular.files.convert import Trouble, infer, without_gaps
+from density_regression.tabular.files.convert import Unreadable, infer, without_gaps
 from density_regression.tabular.files.errors import TableError
 from density_regression.tabular.files.kinds import read_as, typed
 from density_regression.tabular.files.parquet import ParquetFile
@@ -142,21 +142,21 @@ class TableFile:
         if name in self._text:
             return without_gaps(column, self._missing)
         values = infer(column, self.dialect.decimal, self._missing)
-        if isinstance(values, Trouble):
+        if isinstance(values, Unreadable):
             raise self._mixed(name, values)
         return values
 
-    def _mixed(self, name: str, trouble: Trouble) -> TableError:
-        part, row = self._located(trouble.row)
-        place = f"{part.path}: column {name!r}, {part.place(row)}, has {trouble.value!r}"
-        if trouble.other_notation:
+    def _mixed(self, name: str, unreadable: Unreadable) -> TableError:
+        part, row = self._located(unreadable.row)
+        place = f"{part.path}: column {name!r}, {part.place(row)}, has {unreadable.value!r}"
+        if unreadable.other_notation:
             return TableError(
                 f"{place}, which may be a number: thousands separators are not read; remove them, set the decimal sign "
                 f"(--decimal), or take the column as text (--text {name})."
             )
         return TableError(
-            f"{place}, but {trouble.others} rows have numbers there: if it means a gap, say so "
-            f"(--missing {trouble.value!r}); if the column is text, too (--text {name})."
+            f"{place}, but {unreadable.others} rows have numbers there: if it means a gap, say so "
+            f"(--missing {unreadable.value!r}); if the column is text, too (--text {name})."
         )
 
     def _located(self, row: int) -> tuple[Part, int]:
