@@ -1,5 +1,6 @@
 """Every metric against an independent computation, by hand, and by properties that it must have."""
 
+import itertools
 import math
 
 import numpy as np
@@ -109,6 +110,33 @@ def test_crps_against_monte_carlo() -> None:
     draws = np.abs(first - y) - 0.5 * np.abs(first - second)
     error = draws.std() / math.sqrt(draws.size)
     assert abs(metrics.crps([y], [mean], [std]) - draws.mean()) < 4 * error
+
+
+@pytest.mark.parametrize("z", [-4.0, 0.0, 1.3, 6.0, None])
+@pytest.mark.parametrize("std", [0.01, 0.8, 2.5])
+def test_crps_of_a_log_normal_law_against_its_integral(z: float | None, std: float) -> None:
+    mean = 1.5
+    y = -2.0 if z is None else math.exp(mean + z * std)
+    # In logarithms, as the law has a long tail; below 0 its distribution function is 0.
+    ends = np.linspace(mean - 10 * std, mean + 14 * std, 25)
+    pieces = np.sort(ends if z is None else np.append(ends, math.log(y)))
+
+    def squared_gap(u: float) -> float:
+        return float((stats.norm.cdf(u, mean, std) - (math.exp(u) >= y)) ** 2 * math.exp(u))
+
+    area = sum(integrate.quad(squared_gap, *pair)[0] for pair in itertools.pairwise(pieces))
+    area += max(-y, 0.0) + (math.exp(ends[0]) if z is None else 0.0)
+    assert metrics.crps_log_normal([y], [mean], [std]) == pytest.approx(area, rel=1e-5)
+
+
+def test_crps_of_a_log_normal_law_of_any_width_is_no_nan() -> None:
+    for y in (-1.0, 0.0, 1e-300, 1.0, 1e300):
+        for std in (1e-12, 1.0, 30.0, 1e4):
+            score = metrics.crps_log_normal([y], [0.0], [std])
+            assert score >= 0
+            assert not math.isnan(score)
+    # A law without width is its median.
+    assert metrics.crps_log_normal([3.0], [0.0], [1e-12]) == pytest.approx(2.0)
 
 
 # By hand

@@ -19,6 +19,7 @@ from density_regression.estimators import fits
 from density_regression.estimators.conformal import ConformalPrediction
 from density_regression.estimators.export import Export
 from density_regression.estimators.hooks import Run
+from density_regression.estimators.profiling import held_out_quality, training_profile
 from density_regression.estimators.serialisation import Serialisation
 from density_regression.estimators.settings import About, name_parameters, unknown_parameter
 from density_regression.estimators.tables import column_labels, training_rows
@@ -291,24 +292,25 @@ class DeepRegressor(RegressorMixin, ConformalPrediction, Serialisation, Export):
             train, held = split_rows(len(x), self.validation_fraction if held_out is None else 0.0, seed)
         else:
             train, held = split_groups(codes, self.validation_fraction, seed)
-        self.columns_ = None
-        if isinstance(x, Table):
-            if pretrained:
-                raise ValueError("X has text, dates or gaps, which a network that is trained already cannot read.")
-            self.columns_ = Columns.fit(x[train], column_labels(self))
+        if isinstance(x, Table) and pretrained:
+            raise ValueError("X has text, dates or gaps, which a network that is trained already cannot read.")
+        self.columns_ = Columns.fit(x[train], column_labels(self)) if isinstance(x, Table) else None
+        profile = training_profile(self, X, y, (x, target), train)
+        if self.columns_ is not None:
             x = self.columns_.coded(x)
             given = (self.columns_.coded(given[0]), given[1]) if given else ()
         x_scaling = OwnUnits.of(x.shape[1]) if pretrained else Scaling.fit(x, weight, train)
         prepared: fits.Prepared | None = None
         for law in reversed(candidate_laws(self.target, target, *given[1:])):
-            y = to_law(target, law)
+            own = to_law(target, law)
             # A network's errors about a constant target must stay small.
-            scalings = (x_scaling, Scaling.fit(y, weight, train, of_constant=1e-6))
-            rows = TrainingRows.scaled(x, y, weight, scalings, train)
-            held_rows = TrainingRows.scaled(x, y, weight, scalings, held) if len(held) else rows
+            scalings = (x_scaling, Scaling.fit(own, weight, train, of_constant=1e-6))
+            rows = TrainingRows.scaled(x, own, weight, scalings, train)
+            held_rows = TrainingRows.scaled(x, own, weight, scalings, held) if len(held) else rows
             if given:
                 held_rows = TrainingRows.scaled(given[0], to_law(given[1], law), np.ones(len(given[0])), scalings)
-            prepared = fits.Prepared(rows, held_rows, scalings, Run(seed, fingerprint, pretrained), law, prepared)
+            run = Run(seed, fingerprint, pretrained)
+            prepared = fits.Prepared(rows, held_rows, scalings, run, profile, law, prepared)
         assert prepared is not None
         return prepared
 
@@ -330,6 +332,7 @@ class DeepRegressor(RegressorMixin, ConformalPrediction, Serialisation, Export):
         self.own_encoder_ = self.encoder is not None
         targets = prepared.train.y.shape[1]
         self.target_shape_ = (targets,) if targets > 1 else ()
+        self.profile_ = prepared.profile.with_quality(held_out_quality(self, prepared))
         return self
 
     def _validate(self, X: ArrayLike, y: ArrayLike, *, like: Floats | Table | None = None) -> tuple[Any, Floats]:

@@ -93,6 +93,9 @@ class DensityRegressor(DeepRegressor):
         if whole parts of it are replaced.
     report_ : TrainingReport
         Seconds of each step, and the training and held-out losses after each epoch.
+    profile_ : Profile or None
+        Quantiles and shares of the columns and targets of the rows that trained, and the quality on held-out rows; None
+        for a model that an earlier version saved.
     n_features_in_, feature_names_in_ : int and array of str
         Number of columns of X, and their names if X was a data frame with names.
 

@@ -20,6 +20,7 @@ from density_regression.io.sklearn_private import _check_sample_weight, _num_sam
 from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
 from density_regression.tabular.groups import group_codes, split_groups
 from density_regression.tabular.laws import Law
+from density_regression.tabular.profile import Profile
 from density_regression.tabular.table import Scaling, TrainingRows, split_rows
 from density_regression.training.loop import TrainingReport
 
@@ -38,13 +39,15 @@ __all__ = [
 class Prepared(NamedTuple):
     """Scaled rows to train on and to hold out, the scaling of inputs and of targets, and the run they are for.
 
-    Targets are those of the law `target`; `other` are the same rows for another law to try, if there is one.
+    Targets are those of the law `target`; `other` are the same rows for another law to try, if there is one. Where
+    nothing was held out, `held_out` is `train`. `profile` is that of the rows to train on.
     """
 
     train: TrainingRows
     held_out: TrainingRows
     scalings: tuple[Scaling, Scaling]
     run: Run
+    profile: Profile
     target: Law = "identity"
     other: Prepared | None = None
 

@@ -12,6 +12,7 @@ from density_regression.nn.encoders import PiecewiseEmbedding
 from density_regression.nn.network import Predictor
 from density_regression.tabular.columns import Columns
 from density_regression.tabular.laws import Law
+from density_regression.tabular.profile import Profile
 from density_regression.tabular.table import Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
@@ -47,6 +48,7 @@ class RegressorHooks(BaseEstimator, ABC):
     target_shape_: tuple[int, ...]
     n_features_in_: int
     columns_: Columns | None = None
+    profile_: Profile | None = None
     fitted_params_: dict[str, Any]
     own_encoder_: bool
 

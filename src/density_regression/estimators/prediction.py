@@ -20,7 +20,7 @@ from density_regression.nn.runtime import ROW_BLOCK, full_precision, threads
 from density_regression.tabular.laws import from_law, log_normal_moments
 from density_regression.tabular.table import Floats
 
-__all__ = ["Prediction", "Predictions", "finite_sum", "moments_of_exponential", "normal_scores"]
+__all__ = ["Prediction", "Predictions", "ScaledRows", "finite_sum", "moments_of_exponential", "normal_scores"]
 
 PREDICTED_ROWS: Final = 8192
 """Rows predicted at once, so that memory does not grow with the table."""
@@ -28,6 +28,12 @@ PREDICTED_ROWS: Final = 8192
 SMALLEST_STD: Final = float(np.finfo(np.float64).tiny)
 LARGEST_FLOAT: Final = float(np.finfo(np.float64).max)
 """The smallest standard deviation and the largest number that are given."""
+
+
+class ScaledRows(NamedTuple):
+    """Rows (n, c) to predict that have been checked, coded and scaled already, as training rows are."""
+
+    x: Tensor
 
 
 class Predictions(NamedTuple):
@@ -99,7 +105,7 @@ class Prediction(RegressorHooks):
         rng = check_random_state(self.random_state if random_state is None else random_state)
         return from_law(finite_sum(mean, std, rng.standard_normal((int(n), *mean.shape))), self.target_)
 
-    def _mean_std(self, X: ArrayLike) -> tuple[Floats, Floats]:
+    def _mean_std(self, X: ArrayLike | ScaledRows) -> tuple[Floats, Floats]:
         """Mean and standard deviation, (n,) or (n, k), of the law's Normal: of the target or of its logarithm."""
         mean, std = self._apply(X, self._mean_and_std)
         return mean.reshape(len(mean), *self.target_shape_), std.reshape(len(std), *self.target_shape_)
@@ -116,7 +122,7 @@ class Prediction(RegressorHooks):
         """Mean and standard deviation (n, k) as `_mean_and_std` has them, and log-density (n,) of a method with one."""
         return self._mean_and_std(x)
 
-    def _apply(self, X: ArrayLike, function: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Floats, ...]:
+    def _apply(self, X: ArrayLike | ScaledRows, function: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Floats, ...]:
         """Results of `function` on scaled rows, in chunks, as float64 arrays (n, ...)."""
         # check_is_fitted and next(model_.parameters()) each take as long as a layer of one row.
         if not hasattr(self, "any_parameter_"):
@@ -127,9 +133,10 @@ class Prediction(RegressorHooks):
                 return self._apply(X, function)
         parts = []
         with threads(self.n_threads), torch.inference_mode():
-            x = self._rows(X)
+            x: Any = X.x if isinstance(X, ScaledRows) else self._rows(X)
             for start in range(0, len(x), PREDICTED_ROWS):
-                rows = self.x_scaling_.apply(x[start : start + PREDICTED_ROWS]).to(device)
+                part = x[start : start + PREDICTED_ROWS]
+                rows = (part if isinstance(X, ScaledRows) else self.x_scaling_.apply(part)).to(device)
                 count = len(rows)
                 if count % ROW_BLOCK:
                     rows = torch.cat([rows, rows.new_zeros(ROW_BLOCK - count % ROW_BLOCK, rows.shape[1])])

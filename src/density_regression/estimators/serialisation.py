@@ -21,6 +21,7 @@ from density_regression.nn.parts import described_encoder, is_registered, rebuil
 from density_regression.nn.runtime import kept_draws
 from density_regression.tabular.columns import Columns
 from density_regression.tabular.laws import LAWS, Law
+from density_regression.tabular.profile import Profile
 from density_regression.tabular.table import OwnUnits, Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
@@ -78,6 +79,8 @@ class Serialisation(RegressorHooks):
         }
         if self.columns_ is not None:
             config["columns"] = self.columns_.to_json()
+        if self.profile_ is not None:
+            config["profile"] = self.profile_.to_json()
         conformal = {} if self.conformal_ is None else self.conformal_.tensors()
         aside = {f"{CONFORMAL}{name}": tensor for name, tensor in conformal.items()}
         write_model(folder, config, {**self.model_.state_dict(), **aside})
@@ -132,6 +135,7 @@ class Serialisation(RegressorHooks):
         self.columns_ = _saved_columns(config, columns)
         self.n_features_in_ = columns if self.columns_ is None else len(self.columns_.coders)
         self.target_shape_ = (targets,) if targets > 1 else ()
+        self.profile_ = _saved_profile(config, self.n_features_in_, targets)
         names = config["feature_names"]
         if config["target_shape"] != list(self.target_shape_) or len(names) not in (0, self.n_features_in_):
             raise InvalidModelError("The saved scaling has another number of columns than the model.")
@@ -200,6 +204,14 @@ def _saved_columns(config: dict[str, Any], width: int) -> Columns | None:
     if columns is not None and len(columns.names) != width:
         raise InvalidModelError("The saved columns and the saved scaling do not match.")
     return columns
+
+
+def _saved_profile(config: dict[str, Any], columns: int, targets: int) -> Profile | None:
+    """What the model was fitted to; models of earlier versions do not say."""
+    profile = Profile.from_json(config["profile"]) if "profile" in config else None
+    if profile is not None and (len(profile.columns), len(profile.targets)) != (columns, targets):
+        raise InvalidModelError("The saved profile has another number of columns or targets than the model.")
+    return profile
 
 
 def _apart(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

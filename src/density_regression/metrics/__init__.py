@@ -12,7 +12,7 @@ from density_regression.metrics.calibration import (
 )
 from density_regression.metrics.error import mae, r2, rmse
 from density_regression.metrics.ranking import auroc, ause, sparsification_curve, spearman
-from density_regression.metrics.scores import crps, interval_score, nll, nll_own
+from density_regression.metrics.scores import crps, crps_log_normal, interval_score, nll, nll_own
 from density_regression.metrics.width import interval_width, sharpness
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "calibration_error",
     "coverage",
     "crps",
+    "crps_log_normal",
     "ence",
     "interval_score",
     "interval_width",

@@ -1,13 +1,13 @@
 """Proper scoring rules, which reward calibration and sharpness together."""
 
-__all__ = ["crps", "interval_score", "nll", "nll_own"]
+__all__ = ["crps", "crps_log_normal", "interval_score", "nll", "nll_own"]
 
 from contextlib import suppress
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.special import erf
+from scipy.special import erf, log_ndtr, ndtr
 from torch.distributions import Distribution
 
 from density_regression.metrics._checks import FloatArray, check_array, residuals_and_std
@@ -96,6 +96,45 @@ def crps(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, *, sample_weight: A
     # residual, not std * z: z overflows for tiny std although the score is finite.
     scores = residual * erf(z / np.sqrt(2)) + std * (2 * density - 1 / np.sqrt(np.pi))
     return _weighted_mean(scores, sample_weight)
+
+
+def crps_log_normal(
+    y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> float:
+    r"""Mean continuous ranked probability score of a log-normal distribution, in closed form.
+
+    For one entry, with :math:`z = (\log y - \mu) / \sigma`, it is :math:`y (2 \Phi(z) - 1) + 2 e^{\mu + \sigma^2/2}
+    \left[ \Phi(-\sigma / \sqrt 2) - \Phi(z - \sigma) \right]`; of a target of 0 or less z is minus infinity.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,) or (n, k)
+        Targets, in the target's units.
+    mean, std : array-like of shape (n,) or (n, k)
+        Mean :math:`\mu` and standard deviation :math:`\sigma` (> 0) of the target's logarithm.
+    sample_weight : array-like of shape (n,), optional
+        Weights of the rows, not negative.
+
+    Returns
+    -------
+    float
+        Averaged over all entries, in the target's units. Infinite if the mean of a distribution exceeds float64.
+
+    References
+    ----------
+    Baran & Lerch, "Log-normal distribution based Ensemble Model Output Statistics models for probabilistic wind-speed
+    forecasting", Quarterly Journal of the Royal Meteorological Society 2015.
+    """
+    # Checks shapes and values; a residual of a target and a logarithm has no other use.
+    _, std = residuals_and_std(y_true, mean, std)
+    target, mean = check_array("y_true", y_true), check_array("mean", mean)
+    with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+        z = (np.log(np.maximum(target, 0.0)) - mean) / std
+        log_mean = mean + 0.5 * std * std
+        # One exponent: the mean of the distribution may overflow where its product with a probability does not.
+        tails = np.exp(log_mean + log_ndtr(-std / np.sqrt(2))) - np.exp(log_mean + log_ndtr(z - std))
+        scores = target * (2 * ndtr(z) - 1) + 2 * tails
+        return _weighted_mean(np.where(np.isfinite(scores), scores, np.inf), sample_weight)
 
 
 def interval_score(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95) -> float:
