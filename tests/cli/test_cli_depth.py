@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from density_regression.cli import app
-from density_regression.cli.fit import fit
+from density_regression.cli.fit_depth import fit_depth
 from density_regression.datasets import make_scenes, read_depth, read_image
 from density_regression.vision.depth import DepthRegressor
 
@@ -205,7 +205,7 @@ def test_help_imports_nothing_slow() -> None:
 
 
 def test_what_is_left_out_is_as_in_python() -> None:
-    typed, there = (inspect.signature(one).parameters for one in (fit, DepthRegressor))
+    typed, there = (inspect.signature(one).parameters for one in (fit_depth, DepthRegressor))
     for name in ("epochs", "batch_size", "width", "levels", "device", "workers", "checkpoint_dir"):
         assert typed[name].default == there[name].default
     assert typed["seed"].default == there["random_state"].default

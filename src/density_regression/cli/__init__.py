@@ -1,7 +1,8 @@
 """The command line."""
 
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -9,13 +10,35 @@ from density_regression.cli.bench import bench
 from density_regression.cli.demo import demo
 from density_regression.cli.export import export
 from density_regression.cli.fit import fit
+from density_regression.cli.info import info
 from density_regression.cli.predict import predict
 from density_regression.cli.report import report
 
 __all__ = ["app"]
 
+
+class Command(NamedTuple):
+    """A command, under which heading the help lists it, and an example."""
+
+    function: Callable[..., Any]
+    heading: str
+    example: str
+
+
+MODELS, COMPARISONS = "From a table to predictions", "The paper's comparison"
+
+COMMANDS: Final = (
+    Command(fit, MODELS, "density-regression fit flats.csv --target price --positive"),
+    Command(info, MODELS, "density-regression info model --card card.md"),
+    Command(predict, MODELS, "density-regression predict model new.csv --out predictions.csv"),
+    Command(export, MODELS, "density-regression export model --out model.onnx --rows held_out.csv"),
+    Command(demo, COMPARISONS, "density-regression demo --out figures"),
+    Command(bench, COMPARISONS, "density-regression bench cubic --out results"),
+    Command(report, COMPARISONS, "density-regression report results"),
+)
+
 app = typer.Typer(
-    name="density-regression", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
+    name="density-regression", no_args_is_help=True, pretty_exceptions_show_locals=False, rich_markup_mode="markdown"
 )
 
 
@@ -25,14 +48,21 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog="Each command has a help of its own, with an example: density-regression fit --help")
 def main(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Deep regression with an honest predictive distribution in one forward pass."""
+    """Predict a number for each row of a table, how far off it may be, and whether the row is too strange to tell.
+
+    All you need is a table, such as a CSV file, and the name of the column to predict:
+
+    density-regression fit flats.csv --target price
+
+    density-regression predict model new.csv --out predictions.csv
+    """
 
 
-for command in (demo, fit, predict, export, bench, report):
-    app.command()(command)
+for command in COMMANDS:
+    app.command(epilog=f"Example: {command.example}", rich_help_panel=command.heading)(command.function)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from density_regression.io.files import named, write_whole
 
-__all__ = ["InvalidModelError", "check_writable", "checksum", "plain", "read_model", "write_model"]
+__all__ = ["InvalidModelError", "check_writable", "checksum", "holds_other", "plain", "read_model", "write_model"]
 
 FORMAT: Final = (1, 0)
 """Major and minor version of the folder's format; readers refuse a newer major one."""
@@ -42,6 +42,21 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
             pass
     except OSError as error:
         raise OSError(f"{folder} cannot be made a folder, or not be written to: {error.strerror}.") from error
+
+
+def holds_other(folder: str | os.PathLike[str]) -> str | None:
+    """Name of a file that makes a folder something else than a model's: None of a model, and of an empty folder.
+
+    Hidden files do not count, nor what an interrupted save leaves.
+    """
+    names = sorted(path.name for path in Path(folder).iterdir())
+    if CONFIG in names:
+        try:
+            _read_config(Path(folder))
+        except InvalidModelError:
+            return CONFIG
+        return None
+    return next((name for name in names if not (WEIGHTS.fullmatch(name) or name.startswith("."))), None)
 
 
 def checksum(tensors: dict[str, Tensor]) -> str:
