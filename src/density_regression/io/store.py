@@ -1,22 +1,32 @@
 """Model folders: configuration as JSON and tensors as safetensors, written atomically, read without running code."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, Final, NoReturn
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as from_bytes
-from safetensors.torch import save as to_bytes
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from density_regression.io.files import named, write_whole
 
-__all__ = ["InvalidModelError", "check_writable", "checksum", "holds_other", "plain", "read_model", "write_model"]
+# torch and safetensors are imported on use: a server reads configurations where torch is not installed.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "CONFIG",
+    "InvalidModelError",
+    "check_writable",
+    "checksum",
+    "holds_other",
+    "plain",
+    "read_config",
+    "read_model",
+    "write_model",
+]
 
 FORMAT: Final = (1, 0)
 """Major and minor version of the folder's format; readers refuse a newer major one."""
@@ -52,7 +62,7 @@ def holds_other(folder: str | os.PathLike[str]) -> str | None:
     names = sorted(path.name for path in Path(folder).iterdir())
     if CONFIG in names:
         try:
-            _read_config(Path(folder))
+            read_config(Path(folder))
         except InvalidModelError:
             return CONFIG
         return None
@@ -61,6 +71,8 @@ def holds_other(folder: str | os.PathLike[str]) -> str | None:
 
 def checksum(tensors: dict[str, Tensor]) -> str:
     """Checksum of tensors and their names."""
+    from safetensors.torch import save as to_bytes
+
     return hashlib.sha256(to_bytes(plain(tensors))).hexdigest()
 
 
@@ -70,6 +82,8 @@ def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors:
     The weights are written first and the JSON last, each by an atomic rename, so that an interruption leaves either the
     old model or the new one.
     """
+    from safetensors.torch import save as to_bytes
+
     folder = named(folder, "folder")
     folder.mkdir(parents=True, exist_ok=True)
     content = to_bytes(plain(tensors))
@@ -95,16 +109,19 @@ def write_model(folder: str | os.PathLike[str], config: dict[str, Any], tensors:
 
 def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Configuration and tensors that `write_model` wrote; also safe while another model is saved into the folder."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load as from_bytes
+
     folder = named(folder, "folder")
     for _ in range(MAX_READS):
-        config = _read_config(folder)
+        config = read_config(folder)
         path = folder / config["weights"]
         try:
             content = path.read_bytes()
             break
         except (FileNotFoundError, IsADirectoryError):
             # A concurrent save deletes the old weights, but changes the configuration or writes them again.
-            if _read_config(folder) == config and not path.is_file():
+            if read_config(folder) == config and not path.is_file():
                 raise InvalidModelError(f"{folder} is incomplete: {path.name} is missing.") from None
     else:
         raise InvalidModelError(f"{folder} cannot be read: other models are saved into it all the time.")
@@ -117,7 +134,8 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         raise InvalidModelError(f"{path} is not a readable safetensors file ({error}).") from error
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """Configuration that `write_model` wrote, checked; the weights are not read."""
     try:
         config = json.loads((folder / CONFIG).read_bytes(), parse_constant=_refuse)
         _check(config, folder)
@@ -157,6 +175,8 @@ def _refuse(constant: str) -> NoReturn:
 
 def plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copies of tensors on the CPU, none of which share memory: safetensors refuses tied weights."""
+    import torch
+
     layout = torch.contiguous_format
     return {name: tensor.detach().cpu().clone(memory_format=layout) for name, tensor in tensors.items()}
 

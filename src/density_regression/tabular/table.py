@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from density_regression.io.store import InvalidModelError
+from density_regression.tabular.arrays import Floats, Index
 
 __all__ = [
     "INPUT_LIMIT",
@@ -23,9 +23,6 @@ __all__ = [
     "relative_weights",
     "split_rows",
 ]
-
-Floats = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 INPUT_LIMIT: Final = 1e8
 """Bound on scaled inputs, in standard deviations; few networks overflow there."""

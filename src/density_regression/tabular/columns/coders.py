@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from density_regression.tabular.arrays import Floats
 from density_regression.tabular.columns.dates import PERIODS, is_date, is_time, parsed
 from density_regression.tabular.columns.values import Values, as_text
-from density_regression.tabular.table import Floats
 
 __all__ = ["MISSING", "RARE", "CategoryColumn", "Coder", "DateColumn", "LeftOut", "NumberColumn", "fit_coder"]
 

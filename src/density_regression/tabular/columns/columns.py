@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from density_regression.io.store import InvalidModelError
+from density_regression.tabular.arrays import Floats
 from density_regression.tabular.columns.coders import (
     CategoryColumn,
     Coder,
@@ -21,7 +22,6 @@ from density_regression.tabular.columns.coders import (
 )
 from density_regression.tabular.columns.dates import PERIODS, looks_like_date
 from density_regression.tabular.columns.values import Table
-from density_regression.tabular.table import Floats
 
 __all__ = ["NEVER_SEEN", "Columns"]
 

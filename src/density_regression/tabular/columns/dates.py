@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from density_regression.tabular.table import Floats
+from density_regression.tabular.arrays import Floats
 
 __all__ = ["DATE", "PERIODS", "TIME", "days_of", "is_date", "is_time", "iso_texts", "looks_like_date", "parsed"]
 

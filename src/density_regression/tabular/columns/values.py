@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from density_regression.tabular.arrays import Floats
 from density_regression.tabular.columns.dates import days_of
-from density_regression.tabular.table import Floats
 
 __all__ = ["Kind", "Table", "Values", "as_text", "of_array", "of_objects"]
 
