@@ -219,6 +219,14 @@ def test_what_is_no_table_or_model(folder: Path, tmp_path: Path) -> None:
         assert message in " ".join(result.output.replace("│", " ").split())
 
 
+def test_without_the_extra(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = run("predict", folder / "model", folder / "flats.csv", "--out", tmp_path / "out.csv")
+    assert result.exit_code == 1
+    assert "needs pyarrow, which is not installed: pip install density-regression[data]" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_interrupted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

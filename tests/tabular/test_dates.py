@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from density_regression.tabular.columns.dates import days_of, is_date, is_time, iso_texts, looks_like_date, parsed
+from density_regression.tabular.columns.dates import DATE, days_of, is_date, is_time, iso_texts, looks_like_date, parsed
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ZONES = st.sampled_from([None, dt.UTC, *(dt.timezone(dt.timedelta(minutes=m)) for m in (-690, -60, 90, 720))])
@@ -54,6 +54,19 @@ def test_other_text_is_no_date(text: str) -> None:
     assert not is_date(text)
     assert not is_time(text)
     assert np.isnan(parsed([text])).all()
+
+
+def test_of_one_kind() -> None:
+    texts = ["1970-01-02", "22:30", None, "x", "1970-01-03T12:00", "1970-01-02"]
+    np.testing.assert_array_equal(parsed(texts, "date"), [1.0, np.nan, np.nan, np.nan, 2.5, 1.0])
+    np.testing.assert_array_equal(parsed(texts, "time"), [np.nan, 0.9375, np.nan, np.nan, np.nan, np.nan])
+
+
+@given(st.lists(st.from_regex(DATE, fullmatch=True, alphabet=st.characters(codec="ascii"))))
+def test_many_at_once_are_what_each_is_alone(texts: list[str]) -> None:
+    # A day that there is not, or nanoseconds, among them.
+    each = [parsed([text])[0] for text in texts]
+    np.testing.assert_array_equal(parsed(texts), each)
 
 
 @pytest.mark.parametrize("text", ["24/03/2019", "5.11.26", "2019/3/24", "3-24-2019 10:15", "2021-02-30", "2021-1-1"])

@@ -162,9 +162,10 @@ def test_dates_and_times(kind: str, bad: str, tmp_path: Path) -> None:
     assert batch.table.column("when").to_pylist() == [good, None, None, None]
 
 
-def test_infinity(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.csv", "n\n1\n-inf\n")
-    with pytest.raises(TableError, match=r"column 'n', row 2 \(line 3\), is infinite: leave it empty"):
+@pytest.mark.parametrize("row", [1, 2])
+def test_infinity(row: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.csv", "n\n" + "1\n" * (row - 1) + "-inf\n2\n")
+    with pytest.raises(TableError, match=rf"column 'n', row {row} \(line {row + 1}\), is infinite: leave it empty"):
         list(open_table(path).batches({"n": "number"}))
 
 

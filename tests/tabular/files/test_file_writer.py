@@ -61,6 +61,8 @@ def test_equal_tables_are_equal_files(tmp_path: Path) -> None:
         with TableWriter(tmp_path / name) as writer:
             writer.write(TABLE)
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+    # When it was written is not in it.
+    assert (tmp_path / "a.csv.gz").read_bytes()[4:8] == bytes(4)
     assert gzip.decompress((tmp_path / "a.csv.gz").read_bytes()) == WRITTEN
 
 
