@@ -7,7 +7,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from density_regression.cli.bench import bench
+from density_regression.cli.compare import compare
 from density_regression.cli.demo import demo
+from density_regression.cli.evaluate import evaluate
 from density_regression.cli.export import export
 from density_regression.cli.fit import fit
 from density_regression.cli.info import info
@@ -26,14 +28,16 @@ class Command(NamedTuple):
     example: str
 
 
-MODELS, COMPARISONS = "From a table to predictions", "The paper's comparison"
+MODELS, COMPARISONS = "From a table to predictions", "Methods compared"
 
 COMMANDS: Final = (
     Command(fit, MODELS, "density-regression fit flats.csv --target price --positive"),
     Command(info, MODELS, "density-regression info model --card card.md"),
     Command(predict, MODELS, "density-regression predict model new.csv --out predictions.csv"),
+    Command(evaluate, MODELS, "density-regression evaluate model new.csv"),
     Command(watch, MODELS, "density-regression watch model monday.csv tuesday.csv --state alarm.json"),
     Command(export, MODELS, "density-regression export model --out model.onnx --rows held_out.csv"),
+    Command(compare, COMPARISONS, "density-regression compare flats.csv --target price --rows 2000"),
     Command(demo, COMPARISONS, "density-regression demo --out figures"),
     Command(bench, COMPARISONS, "density-regression bench cubic --out results"),
     Command(report, COMPARISONS, "density-regression report results"),

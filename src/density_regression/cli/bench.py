@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +9,7 @@ import typer
 from rich.console import Console
 
 from density_regression.cli.errors import fail
+from density_regression.cli.resumable import check_methods, resumable, split_names
 
 if TYPE_CHECKING:
     from density_regression.experiments.bench import Bench
@@ -70,7 +68,7 @@ def bench(
             raise typer.BadParameter(
                 "depth has no --protocol, --datasets or --splits, and no --plugin; it has --seeds."
             )
-        _run_depth(_names(methods), seeds or 3, data_dir, out, device)
+        _run_depth(split_names(methods), seeds or 3, data_dir, out, device)
         return
     from density_regression.experiments.protocols import check_protocol, usual_protocol
     from density_regression.experiments.suites import find_suite
@@ -82,7 +80,7 @@ def bench(
         raise typer.BadParameter(str(error), param_hint="--protocol") from error
     if jobs == 0:
         raise typer.BadParameter("0 processes do nothing; -1 is one for each core.", param_hint="--jobs")
-    wanted = _names(datasets)
+    wanted = split_names(datasets)
     own_suite = None
     if suite == "shift":
         own_suite = _natural_shifts(datasets, train, test, target, drop, rows)
@@ -106,8 +104,8 @@ def bench(
             import_plugin(plugin)
         except Exception as error:  # a module may fail in any way
             raise typer.BadParameter(str(error), param_hint="--plugin") from error
-    names = _names(methods) or list(estimators_by_method())
-    _check_methods(names, estimators_by_method())
+    names = split_names(methods) or list(estimators_by_method())
+    check_methods(names, estimators_by_method())
     try:
         find_device(device)
         check_extras(names)
@@ -143,7 +141,7 @@ def _run(plan: Bench, file: RecordFile, jobs: int) -> None:
     if file.dropped:
         console.print(f"{file.path}: {file.dropped} half-written line(s) removed.", soft_wrap=True)
     failed = 0
-    with _resumable(file), BenchProgress(plan, file, console) as progress:
+    with resumable(file), BenchProgress(plan, file, console) as progress:
         for record in plan.run(file, jobs):
             progress.update(record)
             failed += "error" in record
@@ -157,45 +155,13 @@ def _run_depth(methods: list[str], seeds: int, data_dir: str | None, out: Path, 
     from density_regression.experiments.records import RecordFile
     from density_regression.nn.runtime import find_device
 
-    _check_methods(methods, KNOWN)
+    check_methods(methods, KNOWN)
     try:
         depth_folders(data_dir)
         find_device(device)
         file = RecordFile(out / "depth.jsonl")
     except (OSError, ValueError) as error:
         fail(str(error))
-    with _resumable(file):
+    with resumable(file):
         for record in DepthBench(data_dir, methods or METHODS, seeds, device).run(file, out / "panels"):
             typer.echo(f"{record['method']}, seed {record['seed']}: fitted in {record['seconds']:.0f} s")
-
-
-@contextmanager
-def _resumable(file: RecordFile) -> Iterator[None]:
-    """Close the file at the end; if a run fails or is interrupted, exit and say that the same command goes on.
-
-    SIGTERM, as sent by a scheduler, interrupts as Ctrl-C does: else worker processes would go on for minutes.
-    """
-    hint = f"What was done is in {file.path}; the same command goes on."
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"Interrupted. {hint}", err=True)
-        raise typer.Exit(130) from None
-    except (OSError, RuntimeError, ValueError) as error:
-        # For example a full disk, or a worker process killed for want of memory.
-        fail(f"{str(error).rstrip('.')}. {hint}")
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        file.close()
-    typer.echo(f"Results: {file.path}")
-
-
-def _check_methods(names: list[str], known: Iterable[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}.", param_hint="--methods")
-
-
-def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

@@ -2,26 +2,39 @@
 
 import time
 from collections import Counter
-from typing import Final, Self
+from collections.abc import Sequence
+from typing import Final, Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from density_regression.experiments.bench import Bench
 from density_regression.experiments.records import FitKey, Record, RecordFile
 
-__all__ = ["BenchProgress"]
+__all__ = ["BenchProgress", "Plan"]
 
 LOG_LINES: Final = 20
 """Lines printed to a log in all, besides the first and the last."""
 
 
+class Plan(Protocol):
+    """Fits of a benchmark or a comparison."""
+
+    def fits(self) -> list[FitKey]:
+        """Every fit."""
+
+    def search_fits(self) -> list[FitKey]:
+        """Every fit of a search for settings."""
+
+    def missing(self, keys: Sequence[FitKey], done: dict[FitKey, Record]) -> set[FitKey]:
+        """Fits that are not done, or otherwise."""
+
+
 class BenchProgress:
     """Context manager that shows the numbers of fits done, of all and failed, by data set and method."""
 
-    def __init__(self, bench: Bench, file: RecordFile, console: Console) -> None:
+    def __init__(self, bench: Plan, file: RecordFile, console: Console) -> None:
         self._order = bench.search_fits() + bench.fits()
         self._fits = set(self._order)
         done = file.done()

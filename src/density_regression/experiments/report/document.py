@@ -7,11 +7,22 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from density_regression.experiments.report.names import in_order
 
-__all__ = ["EMPTY", "Picture", "ResultTable", "Section", "TableCell", "compact", "plus_minus", "slug"]
+__all__ = [
+    "EMPTY",
+    "Drawing",
+    "Picture",
+    "Point",
+    "ResultTable",
+    "Section",
+    "TableCell",
+    "compact",
+    "plus_minus",
+    "slug",
+]
 
 
 class TableCell(NamedTuple):
@@ -50,9 +61,27 @@ class Picture(NamedTuple):
     alt: str
 
 
+class Point(NamedTuple):
+    """An entry of a list: text, with names in backticks, what it is about, and whether that is good or poor."""
+
+    text: str
+    topic: str = ""
+    mark: Literal["good", "poor", "note", ""] = ""
+
+
+class Drawing(NamedTuple):
+    """A chart in HTML: its title, SVG, HTML of a legend, caption, and a table that says the same."""
+
+    title: str
+    svg: str
+    legend: str
+    caption: str
+    table: ResultTable
+
+
 @dataclass(frozen=True)
 class Section:
-    """A heading and its content; an `appendix` is left out of Markdown and LaTeX."""
+    """A heading and its content; an `appendix`, and drawings, are in HTML alone."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -60,6 +89,8 @@ class Section:
     pictures: tuple[Picture, ...] = ()
     sections: tuple[Section, ...] = ()
     appendix: bool = False
+    drawings: tuple[Drawing, ...] = ()
+    points: tuple[Point, ...] = ()
 
     def all_pictures(self) -> list[Picture]:
         """Pictures of this section and of those in it."""

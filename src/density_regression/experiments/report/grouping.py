@@ -16,7 +16,7 @@ __all__ = ["Group", "PairedScores", "groups_of", "results_of"]
 Run = tuple[str, int]
 """Split and seed of a fit."""
 
-RESAMPLED: Final = ("uci", "uci-shift", "shift", "wine")
+RESAMPLED: Final = ("uci", "uci-shift", "shift", "wine", "compare")
 """Suites with overlapping training sets; in the others data are drawn anew, or only the seed of the fit differs."""
 
 

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import base64
+import re
 from html import escape
 from importlib import resources
 from itertools import count
 from string import Template
+from typing import Final
 
-from density_regression.experiments.report.document import EMPTY, Picture, ResultTable, Section, TableCell
+from density_regression.experiments.report.document import (
+    EMPTY,
+    Drawing,
+    Picture,
+    Point,
+    ResultTable,
+    Section,
+    TableCell,
+)
 
 __all__ = ["html"]
+
+_MARKS: Final = {
+    "good": '<span class="mark" aria-hidden="true">✓</span><span class="aloud">Good: </span>',
+    "poor": '<span class="mark" aria-hidden="true">!</span><span class="aloud">Look at this: </span>',
+}
 
 
 def html(report: Section) -> str:
@@ -33,6 +48,7 @@ def _section(section: Section, level: int, numbers: count[int], contents: list[s
     folded = section.appendix or (level > 2 and section.pictures and not section.tables)
     inner: list[str] = []
     parts = [f"<p>{escape(text)}</p>" for text in section.text]
+    parts += _list(section.points) + _drawings(section.drawings)
     parts += [_table(table) for table in section.tables]
     parts += [_figure(picture) for picture in section.pictures]
     parts += [_section(one, level + 1, numbers, inner) for one in section.sections]
@@ -42,6 +58,29 @@ def _section(section: Section, level: int, numbers: count[int], contents: list[s
     if folded:
         return f'<details>\n<summary id="{anchor}">{escape(section.title)}</summary>\n{body}\n</details>'
     return f'<section>\n<h{level} id="{anchor}">{escape(section.title)}</h{level}>\n{body}\n</section>'
+
+
+def _list(points: tuple[Point, ...]) -> list[str]:
+    entries = []
+    for point in points:
+        topic = f"<strong>{escape(point.topic)}.</strong> " if point.topic else ""
+        mark = _MARKS.get(point.mark, "")
+        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(point.text))
+        entries.append(f"<li{_class(point.mark)}>{mark}{topic}{text}</li>")
+    return ["\n".join(["<ul>", *entries, "</ul>"])] if entries else []
+
+
+def _drawings(drawings: tuple[Drawing, ...]) -> list[str]:
+    """Charts side by side where there is room, each with its table below, closed."""
+    if not drawings:
+        return []
+    figures = "\n".join(
+        f"<figure>\n<h3>{escape(one.title)}</h3>\n{one.svg}\n{one.legend}\n"
+        f"<figcaption>{escape(one.caption)}</figcaption>\n<details>\n"
+        f"<summary>{escape(one.table.title)} as a table</summary>\n{_table(one.table)}\n</details>\n</figure>"
+        for one in drawings
+    )
+    return [f'<div class="charts">\n{figures}\n</div>']
 
 
 def _table(table: ResultTable) -> str:

@@ -2,7 +2,7 @@
 
 import re
 
-from density_regression.experiments.report.document import ResultTable, Section, TableCell
+from density_regression.experiments.report.document import Point, ResultTable, Section, TableCell
 
 __all__ = ["markdown"]
 
@@ -10,10 +10,17 @@ __all__ = ["markdown"]
 def markdown(section: Section, level: int = 1) -> str:
     """Section with a heading of a level, and those in it, without appendices; figures are files in ``figures/``."""
     parts = [f"{'#' * level} {_escape(section.title)}", *map(_escape, section.text)]
+    parts += ["\n".join(f"- {_point(point)}" for point in section.points)] * bool(section.points)
     parts += [_table(table) for table in section.tables]
     parts += [f"![{_escape(picture.alt)}](figures/{picture.name})" for picture in section.pictures]
     parts += [markdown(inner, level + 1).rstrip("\n") for inner in section.sections if not inner.appendix]
     return "\n\n".join(parts) + "\n"
+
+
+def _point(point: Point) -> str:
+    # Names in backticks stay as they are.
+    text = "`".join(part if i % 2 else _escape(part) for i, part in enumerate(point.text.split("`")))
+    return f"**{_escape(point.topic)}.** {text}" if point.topic else text
 
 
 def _table(table: ResultTable) -> str:

@@ -85,6 +85,7 @@ SUITE_TITLES: Final = {
     "wine": "Wine, red and white",
     "weather": "Weather",
     "stations": "Weather stations",
+    "compare": "Cross-validation of your own table",
 }
 
 

@@ -29,6 +29,9 @@ _SUITE_NOTES: Final = {
     "cubic": "Data are drawn anew for each seed, so the test needs no correction.",
     "shift": "A split draws its training rows, and a tenth of their side as the test in distribution; the shifted rows "
     "are the same for every split. Tests within a data set speak of its shift; those over data sets of others too.",
+    "compare": "Splits are the folds: rows at random, whole groups, or blocks of time of which each is tested by what "
+    "came before. CRPS and coverage are those of the Normal law with the method's mean and standard deviation, of the "
+    "log-normal law where the logarithm was learnt, and of learnt quantiles.",
 } | dict.fromkeys(
     TIME_SERIES,
     "Only the seed of the fit differs from split to split: the test speaks of these rows alone, and needs no "
