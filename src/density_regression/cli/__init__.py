@@ -13,6 +13,7 @@ from density_regression.cli.fit import fit
 from density_regression.cli.info import info
 from density_regression.cli.predict import predict
 from density_regression.cli.report import report
+from density_regression.cli.serve import serve
 from density_regression.cli.watch import watch
 
 __all__ = ["app"]
@@ -33,6 +34,7 @@ COMMANDS: Final = (
     Command(info, MODELS, "density-regression info model --card card.md"),
     Command(predict, MODELS, "density-regression predict model new.csv --out predictions.csv"),
     Command(watch, MODELS, "density-regression watch model monday.csv tuesday.csv --state alarm.json"),
+    Command(serve, MODELS, "density-regression serve model --port 8000 --token-file token"),
     Command(export, MODELS, "density-regression export model --out model.onnx --rows held_out.csv"),
     Command(demo, COMPARISONS, "density-regression demo --out figures"),
     Command(bench, COMPARISONS, "density-regression bench cubic --out results"),

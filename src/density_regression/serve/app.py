@@ -1,0 +1,68 @@
+"""The server as an ASGI app."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from density_regression.serve import docs, health, metrics, mlflow, open_inference
+from density_regression.serve.answers import Refusal, json_answer, refusal
+from density_regression.serve.guard import Guard
+from density_regression.serve.metrics import Metrics
+from density_regression.serve.models import Models
+from density_regression.serve.page import add_page
+from density_regression.serve.scoring import Observer
+from density_regression.serve.settings import Settings
+
+__all__ = ["create_app"]
+
+log = logging.getLogger(__name__)
+
+REASONS = {404: "There is no such page", 405: "This page knows no such method"}
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The app, with all its models loaded; raises the error of the first that cannot be.
+
+    `app.state` has `settings`, `models` (`Models`), `metrics` (`Metrics`) and `observers`, a list of `Observer` to
+    which others may add theirs.
+    """
+    models = Models(settings)
+    models.load()
+    counts = Metrics(models)
+    observers: list[Observer] = []
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        about = {served.name: served.version for served in models.all}
+        log.info("ready", extra={"models": about})
+        watching = asyncio.create_task(models.watch()) if settings.reload_every > 0 else None
+        yield
+        if watching is not None:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+
+    routes: list[BaseRoute] = [*open_inference.ROUTES, *mlflow.ROUTES, *health.ROUTES, *metrics.ROUTES, *docs.ROUTES]
+    app = FastAPI(routes=routes, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False
+    app.state.settings, app.state.models, app.state.metrics, app.state.observers = settings, models, counts, observers
+    app.add_exception_handler(Refusal, refusal)
+    app.add_exception_handler(HTTPException, _of_starlette)
+    add_page(app)
+    app.add_middleware(Guard, settings=settings, models=models, metrics=counts)
+    return app
+
+
+def _of_starlette(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    reason = REASONS.get(error.status_code, "The request cannot be answered")
+    return json_answer({"error": f"{reason}: /docs lists what there is."}, error.status_code, error.headers)

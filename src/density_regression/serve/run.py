@@ -1,0 +1,77 @@
+"""Run the server: one process, or several that share nothing but the port."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+from typing import Final
+
+import uvicorn
+
+from density_regression.serve.app import create_app
+from density_regression.serve.bundle import prepare
+from density_regression.serve.connections import Connection, Server
+from density_regression.serve.logs import log_to
+from density_regression.serve.settings import Settings
+from density_regression.serve.workers import Supervisor
+
+__all__ = ["listen", "run", "serve_here"]
+
+BACKLOG: Final = 2048
+GRACE: Final = 60
+"""Seconds in which accepted requests must be answered after the server was told to end."""
+
+log = logging.getLogger(__name__)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; an OSError if the port is taken, or the host not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def run(settings: Settings, listener: socket.socket, workers: int = 1) -> None:
+    """Serve until SIGTERM or Ctrl-C, and return when all that was accepted is answered.
+
+    Models are prepared first; the first that cannot be raises its error.
+    """
+    log_to()
+    host, port, *_ = listener.getsockname()
+    log.info("listening", extra={"host": host, "port": port, "workers": workers})
+    if workers == 1:
+        serve_here(settings, listener)
+        return
+    for folder in settings.models:
+        prepare(folder)
+    Supervisor(settings, listener, workers).run()
+
+
+def serve_here(settings: Settings, listener: socket.socket) -> None:
+    """Serve in this process."""
+    log_to()
+    # At its end uvicorn raises the signal that it was sent once more, which is then ignored: the status is 0.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+    )
+    Server(config, app.state.models).run([listener])
