@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import uvicorn
 from fastapi import FastAPI
 
 from density_regression.serve.app import create_app
-from density_regression.serve.connections import Connection, Server
-from density_regression.serve.run import listen
+from density_regression.serve.connections import Server
+from density_regression.serve.run import configuration, listen
 from density_regression.serve.settings import Settings
 
 QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 5, "random_state": 0, "verbose": False}
@@ -105,8 +104,7 @@ def served(*models: Path, **settings: Any) -> Iterator[Client]:
     app = create_app(Settings(models=models, **{"reload_every": 0.0, **settings}))
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    config = uvicorn.Config(app, http=Connection, ws="none", lifespan="on", log_config=None, access_log=False)
-    server = Server(config, app.state.models)
+    server = Server(configuration(app), app.state.models)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
     end = time.monotonic() + 10

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -15,8 +17,8 @@ from starlette.routing import BaseRoute
 
 from density_regression.serve import docs, health, metrics, mlflow, open_inference
 from density_regression.serve.answers import Refusal, json_answer, refusal
+from density_regression.serve.counts import Metrics
 from density_regression.serve.guard import Guard
-from density_regression.serve.metrics import Metrics
 from density_regression.serve.models import Models
 from density_regression.serve.page import add_page
 from density_regression.serve.scoring import Observer
@@ -26,7 +28,10 @@ __all__ = ["create_app"]
 
 log = logging.getLogger(__name__)
 
-REASONS = {404: "There is no such page", 405: "This page knows no such method"}
+THREADS: Final = 4
+"""Threads in which requests with many rows are read and scored, and new models are loaded."""
+
+REASONS: Final = {404: "There is no such page", 405: "This page knows no such method"}
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -44,12 +49,16 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         about = {served.name: served.version for served in models.all}
         log.info("ready", extra={"models": about})
-        watching = asyncio.create_task(models.watch()) if settings.reload_every > 0 else None
+        # Few at once: each may hold a large body and its rows.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+        endless = [models.watch()] if settings.reload_every > 0 else []
+        endless += [metrics.exchange(counts, settings)] if settings.exchange is not None else []
+        tasks = [asyncio.create_task(part) for part in endless]
         yield
-        if watching is not None:
-            watching.cancel()
+        for task in tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await watching
+                await task
 
     routes: list[BaseRoute] = [*open_inference.ROUTES, *mlflow.ROUTES, *health.ROUTES, *metrics.ROUTES, *docs.ROUTES]
     app = FastAPI(routes=routes, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)

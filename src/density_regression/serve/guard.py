@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from density_regression.serve.counts import Metrics
 from density_regression.serve.health import OPEN
-from density_regression.serve.metrics import Metrics
 from density_regression.serve.models import Models
 from density_regression.serve.settings import Settings
 
@@ -28,6 +28,8 @@ HEADERS: Final = {
     b"cross-origin-resource-policy": b"same-origin",
 }
 """Headers of every answer, unless it has its own."""
+
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -70,7 +72,8 @@ class Guard:
             seconds = time.perf_counter() - start
             self._metrics.count_request(_route(scope), status, seconds)
             if self._log_requests:
-                about = {"method": scope["method"], "route": _route(scope), "status": status}
+                method = scope["method"] if scope["method"] in METHODS else "other"
+                about = {"method": method, "route": _route(scope), "status": status}
                 log.info("request", extra=about | {"ms": round(1e3 * seconds, 3)})
 
     def _add_headers(self, message: Message) -> None:

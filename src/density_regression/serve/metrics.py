@@ -1,129 +1,82 @@
-"""`/metrics`: what Prometheus scrapes, in its text format."""
+"""`/metrics`: what Prometheus scrapes, in its text format; of several processes each answers for all."""
 
 from __future__ import annotations
 
-import os
-import time
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from density_regression.serve.models import Models
-from density_regression.serve.scorer import Results
+from density_regression.io.files import write_whole
+from density_regression.serve.counts import Family, Metrics, Sample
+from density_regression.serve.settings import Settings
 
-__all__ = ["ROUTES", "Family", "Metrics", "Sample"]
+__all__ = ["ROUTES", "exchange", "of_all", "text_of"]
 
-BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper ends of the bins of latencies, in seconds."""
-
-UNFAMILIAR: Final = 0.01
-"""Familiarity below which a row counts as unfamiliar."""
+log = logging.getLogger(__name__)
 
 PREFIX: Final = "density_regression_"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-Labels = dict[str, str]
-
-
-class Sample(NamedTuple):
-    """A value with its labels; `suffix` is that of a histogram's series."""
-
-    value: float
-    labels: Labels = {}  # noqa: RUF012 - never changed
-    suffix: str = ""
+EVERY: Final = 1.0
+"""Seconds between two exchanges of counts."""
 
 
-class Family(NamedTuple):
-    """Samples of one metric: name without the prefix, type ("counter", "gauge" or "histogram") and meaning."""
-
-    name: str
-    type: str
-    help: str
-    samples: Iterable[Sample]
+async def metrics(request: Request) -> Response:
+    """What Prometheus scrapes."""
+    state = request.app.state
+    return Response(text_of(of_all(state.metrics, state.settings)), media_type=TEXT)
 
 
-class Metrics:
-    """Counts of one process since its start.
-
-    Attributes
-    ----------
-    more : list of callables
-        Each returns further families, such as the state of an alarm.
-    """
-
-    def __init__(self, models: Models) -> None:
-        self._models = models
-        self._start = time.time()
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._bins: dict[str, list[int]] = {}
-        self._seconds: Counter[str] = Counter()
-        self._rows: Counter[str] = Counter()
-        self._unfamiliar: Counter[str] = Counter()
-        self.more: list[Callable[[], Iterable[Family]]] = []
-
-    def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Count one request that was answered."""
-        self._requests[route, status] += 1
-        bins = self._bins.setdefault(route, [0] * (len(BOUNDS) + 1))
-        bins[bisect_left(BOUNDS, seconds)] += 1
-        self._seconds[route] += seconds  # type: ignore[assignment]
-
-    def count_rows(self, model: str, results: Results) -> None:
-        """Count rows that were scored, and those that are unfamiliar."""
-        self._rows[model] += len(next(iter(results.values())))
-        if "familiarity" in results:
-            self._unfamiliar[model] += int((results["familiarity"] < UNFAMILIAR).sum())
-
-    def text(self) -> str:
-        """All in the text format of Prometheus."""
-        families = [*self._families(), *(family for more in self.more for family in more())]
-        return "".join(map(_text, families))
-
-    def _families(self) -> list[Family]:
-        models, names = self._models, [served.name for served in self._models.all]
-        requests = [Sample(n, {"route": route, "status": str(status)}) for (route, status), n in self._requests.items()]
-        info = [
-            Sample(1, {"model": served.name, "version": served.version, "method": served.scorer.bundle.method})
-            for served in models.all
-        ]
-        loaded = [Sample(served.since, {"model": served.name}) for served in models.all]
-        return [
-            Family("requests_total", "counter", "Requests by route and status.", requests),
-            Family("request_seconds", "histogram", "From headers to the end of the answer.", self._latencies()),
-            Family("rows_total", "counter", "Rows scored.", _by_model(self._rows, names)),
-            Family(
-                "unfamiliar_rows_total",
-                "counter",
-                f"Rows less familiar than {1 - UNFAMILIAR:.0%} of the rows held out in training.",
-                _by_model(self._unfamiliar, names),
-            ),
-            Family("model_info", "gauge", "The version that is served.", info),
-            Family("model_loaded_timestamp_seconds", "gauge", "When it was taken up.", loaded),
-            Family("models_taken_up_total", "counter", "New models taken up.", _by_model(models.taken_up, names)),
-            Family("models_refused_total", "counter", "New models refused.", _by_model(models.refused, names)),
-            Family("start_timestamp_seconds", "gauge", "When the process started.", [Sample(self._start)]),
-            Family("resident_memory_bytes", "gauge", "Memory of the process.", [Sample(_resident())]),
-        ]
-
-    def _latencies(self) -> list[Sample]:
-        samples = []
-        for route, bins in self._bins.items():
-            total = 0
-            for bound, count in zip([*map(str, BOUNDS), "+Inf"], bins, strict=True):
-                total += count
-                samples.append(Sample(total, {"route": route, "le": bound}, "_bucket"))
-            samples.append(Sample(self._seconds[route], {"route": route}, "_sum"))
-            samples.append(Sample(total, {"route": route}, "_count"))
-        return samples
+def text_of(families: Sequence[Family]) -> str:
+    """Families in the text format of Prometheus."""
+    return "".join(map(_text, families))
 
 
-def _by_model(counts: Counter[str], names: list[str]) -> list[Sample]:
-    return [Sample(counts[name], {"model": name}) for name in names]
+def of_all(counts: Metrics, settings: Settings) -> list[Family]:
+    """Families of this process and, as they were a second ago, of the others, labelled by the process."""
+    if settings.exchange is None:
+        return counts.families
+    merged = {family.name: family._replace(samples=[]) for family in counts.families}
+    known = {settings.worker: counts.families}
+    for path in sorted(settings.exchange.glob("*.json")):
+        if (worker := int(path.stem)) != settings.worker:
+            known[worker] = _read(path)
+    for worker, families in sorted(known.items()):
+        for family in families:
+            whole = merged.setdefault(family.name, family._replace(samples=[]))
+            samples = [part._replace(labels={**part.labels, "worker": str(worker)}) for part in family.samples]
+            merged[family.name] = whole._replace(samples=[*whole.samples, *samples])
+    return list(merged.values())
+
+
+async def exchange(counts: Metrics, settings: Settings) -> None:
+    """Leave the counts of this process for the others, again and again, for ever."""
+    assert settings.exchange is not None
+    path = settings.exchange / f"{settings.worker}.json"
+    failed = False
+    while True:
+        try:
+            await asyncio.to_thread(write_whole, path, json.dumps(counts.families).encode())
+            failed = False
+        except OSError as error:
+            if not failed:
+                log.error("counts not exchanged", extra={"reason": error.strerror})
+            failed = True
+        await asyncio.sleep(EVERY)
+
+
+def _read(path: Path) -> list[Family]:
+    try:
+        families = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [Family(name, kind, text, [Sample(*sample) for sample in samples]) for name, kind, text, samples in families]
 
 
 def _text(family: Family) -> str:
@@ -137,21 +90,6 @@ def _text(family: Family) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _resident() -> float:
-    """Memory of this process in bytes; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
-async def metrics(request: Request) -> Response:
-    """What Prometheus scrapes."""
-    # With a connection of its own each time, so that of several processes each is asked in turn.
-    return Response(request.app.state.metrics.text(), headers={"connection": "close"}, media_type=TEXT)
 
 
 ROUTES: Final = [Route("/metrics", metrics)]

@@ -43,7 +43,7 @@ async def server_ready(request: Request) -> Response:
     return json_answer({"ready": ready}, 200 if ready else 503)
 
 
-async def model(request: Request) -> Response:
+async def model_metadata(request: Request) -> Response:
     """Inputs and outputs of a model."""
     return json_answer(metadata(_model(request)))
 
@@ -159,7 +159,7 @@ ROUTES: Final = [
     Route("/v2", server),
     Route("/v2/health/live", server_live),
     Route("/v2/health/ready", server_ready),
-    *(Route(path, model) for path in (_MODEL, _VERSION)),
+    *(Route(path, model_metadata) for path in (_MODEL, _VERSION)),
     *(Route(f"{path}/ready", model_ready) for path in (_MODEL, _VERSION)),
     *(Route(f"{path}/infer", infer, methods=["POST"]) for path in (_MODEL, _VERSION)),
 ]

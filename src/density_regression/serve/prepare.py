@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from density_regression.io.files import write_whole
-from density_regression.io.store import InvalidModelError
+from density_regression.io.store import InvalidModelError, read_verified
 from density_regression.serve.bundle import ABOUT, GRAPH, Bundle, Input, checked_config, current_bundle, places
 
 __all__ = ["make_bundle"]
@@ -26,6 +26,8 @@ def make_bundle(folder: Path) -> Path:
     Of several processes that are asked at once one does it, and the others wait.
     """
     model = checked_config(folder)["sha256"]
+    # Before torch is imported, which takes longer than to see that a model is broken.
+    read_verified(folder)
     for place in places(folder, model):
         try:
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import socket
 from typing import Final
 
 import uvicorn
+from fastapi import FastAPI
 
 from density_regression.serve.app import create_app
 from density_regression.serve.bundle import prepare
@@ -16,7 +17,7 @@ from density_regression.serve.logs import log_to
 from density_regression.serve.settings import Settings
 from density_regression.serve.workers import Supervisor
 
-__all__ = ["listen", "run", "serve_here"]
+__all__ = ["configuration", "listen", "run", "serve_here"]
 
 BACKLOG: Final = 2048
 GRACE: Final = 60
@@ -63,7 +64,12 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     app = create_app(settings)
-    config = uvicorn.Config(
+    Server(configuration(app), app.state.models).run([listener])
+
+
+def configuration(app: FastAPI) -> uvicorn.Config:
+    """Uvicorn's settings."""
+    return uvicorn.Config(
         app,
         http=Connection,
         ws="none",
@@ -74,4 +80,3 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE,
     )
-    Server(config, app.state.models).run([listener])

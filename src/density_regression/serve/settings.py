@@ -30,6 +30,10 @@ class Settings:
         Threads of ONNX Runtime for one request.
     log_requests : bool
         Whether to log a line for each request.
+    worker : int
+        Number of the process, of several.
+    exchange : Path or None
+        Folder in which several processes leave their counts for each other.
     """
 
     models: tuple[Path, ...]
@@ -40,3 +44,5 @@ class Settings:
     reload_every: float = 10.0
     threads: int = 1
     log_requests: bool = True
+    worker: int = 0
+    exchange: Path | None = None

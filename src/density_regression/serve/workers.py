@@ -7,10 +7,13 @@ import multiprocessing
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
+from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any, Final
 
 from density_regression.serve.settings import Settings
@@ -39,39 +42,42 @@ class Supervisor:
         self._context = multiprocessing.get_context("spawn")
         self._ending = False
         self._failures = 0
-        self._started: dict[SpawnProcess, float] = {}
+        self._started: dict[SpawnProcess, tuple[int, float]] = {}
 
     def run(self) -> None:
         """Work; a RuntimeError if processes fail to start again and again."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
-        for _ in range(self._count):
-            self._start()
-        while not self._ending and self._failures < MOST_FAILURES:
-            wait([process.sentinel for process in self._started], timeout=0.5)
-            self._replace_dead()
-        # First the parent's own: none but the processes that answer then accept.
-        self._listener.close()
-        self._finish()
+        with tempfile.TemporaryDirectory() as folder:
+            self._settings = replace(self._settings, exchange=Path(folder))
+            for worker in range(self._count):
+                self._start(worker)
+            while not self._ending and self._failures < MOST_FAILURES:
+                wait([process.sentinel for process in self._started], timeout=0.5)
+                self._replace_dead()
+            # First the parent's own: none but the processes that answer then accept.
+            self._listener.close()
+            self._finish()
         if self._failures >= MOST_FAILURES:
             raise RuntimeError(f"{self._failures} processes in a row failed to start: see the log.")
 
     def _end(self, _number: int, _frame: Any) -> None:
         self._ending = True
 
-    def _start(self) -> None:
-        process = self._context.Process(target=_work, args=(self._settings, self._listener))
+    def _start(self, worker: int) -> None:
+        settings = replace(self._settings, worker=worker)
+        process = self._context.Process(target=_work, args=(settings, self._listener))
         process.start()
-        self._started[process] = time.monotonic()
-        log.info("process started", extra={"worker": process.pid})
+        self._started[process] = worker, time.monotonic()
+        log.info("process started", extra={"worker": worker, "pid": process.pid})
 
     def _replace_dead(self) -> None:
         for process in [process for process in self._started if not process.is_alive()]:
-            lived = time.monotonic() - self._started.pop(process)
-            log.error("process ended", extra={"worker": process.pid, "status": process.exitcode})
-            self._failures = self._failures + 1 if lived < QUICK else 0
+            worker, start = self._started.pop(process)
+            log.error("process ended", extra={"worker": worker, "pid": process.pid, "status": process.exitcode})
+            self._failures = self._failures + 1 if time.monotonic() - start < QUICK else 0
             if not self._ending and self._failures < MOST_FAILURES:
-                self._start()
+                self._start(worker)
 
     def _finish(self) -> None:
         for process in self._started:
