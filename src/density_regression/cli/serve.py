@@ -37,10 +37,10 @@ def serve(
     A model is prepared when it is first served, by a process of its own: written as ONNX, beside the model or into the
     user's cache. The server itself needs no torch.
     """
-    from density_regression.serve.bundle import prepare
-
     try:
         if prepare_only:
+            from density_regression.serve.bundle import prepare
+
             for model in models:
                 prepare(model)
             return
@@ -57,11 +57,7 @@ def serve(
             threads=threads,
             log_requests=log_requests,
         )
-        try:
-            listener = listen(host, port)
-        except OSError as error:
-            fail(f"{host} port {port} cannot be listened at: {error.strerror}. Choose another by --host or --port.")
-        run(settings, listener, workers)
+        run(settings, listen(host, port), workers)
     except ModuleNotFoundError as error:
         fail(f"Serving needs {error.name}, which is not installed: pip install density-regression[serve]")
     except (ImportError, OSError, RuntimeError, ValueError) as error:

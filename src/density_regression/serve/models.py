@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from density_regression.serve.bundle import Prepared, model_name, prepare
 from density_regression.serve.scorer import Scorer
 from density_regression.serve.settings import Settings
 
-__all__ = ["Models", "Served"]
+__all__ = ["Models", "Served", "by_name"]
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +70,9 @@ class Models:
 
     def load(self) -> None:
         """Prepare and load all models; raises the first error."""
-        for folder in self.settings.models:
-            name = model_name(folder)
-            if name in self._folders:
-                raise ValueError(f"Two models are named {name!r}, {self._folders[name]} and {folder}: rename a folder.")
-            self._folders[name], self._stamps[name] = folder, _stamp(folder)
+        self._folders = by_name(self.settings.models)
+        for name, folder in self._folders.items():
+            self._stamps[name] = _stamp(folder)
             self._served[name] = self._loaded(name, prepare(folder))
 
     @property
@@ -126,6 +125,16 @@ class Models:
     def _loaded(self, name: str, prepared: Prepared) -> Served:
         scorer = Scorer(prepared, self.settings.threads)
         return Served(name, scorer, time.time())
+
+
+def by_name(folders: Iterable[Path]) -> dict[str, Path]:
+    """Folders by the names of their models; a `ValueError` if two have the same."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        if (name := model_name(folder)) in found:
+            raise ValueError(f"Two models are named {name!r}, {found[name]} and {folder}: rename a folder.")
+        found[name] = folder
+    return found
 
 
 def _stamp(folder: Path) -> Stamp:

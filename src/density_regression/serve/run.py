@@ -14,6 +14,7 @@ from density_regression.serve.app import create_app
 from density_regression.serve.bundle import prepare
 from density_regression.serve.connections import Connection, Server
 from density_regression.serve.logs import log_to
+from density_regression.serve.models import by_name
 from density_regression.serve.settings import Settings
 from density_regression.serve.workers import Supervisor
 
@@ -34,9 +35,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host, port))
         listener.listen(BACKLOG)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        message = f"{host} port {port} cannot be listened at: {error.strerror}. Choose another by --host or --port."
+        raise OSError(message) from error
     listener.setblocking(False)
     return listener
 
@@ -46,24 +48,24 @@ def run(settings: Settings, listener: socket.socket, workers: int = 1) -> None:
 
     Models are prepared first; the first that cannot be raises its error.
     """
+    for folder in by_name(settings.models).values():
+        prepare(folder)
     log_to()
     host, port, *_ = listener.getsockname()
     log.info("listening", extra={"host": host, "port": port, "workers": workers})
     if workers == 1:
         serve_here(settings, listener)
-        return
-    for folder in settings.models:
-        prepare(folder)
-    Supervisor(settings, listener, workers).run()
+    else:
+        Supervisor(settings, listener, workers).run()
 
 
 def serve_here(settings: Settings, listener: socket.socket) -> None:
     """Serve in this process."""
+    app = create_app(settings)
     log_to()
     # At its end uvicorn raises the signal that it was sent once more, which is then ignored: the status is 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    app = create_app(settings)
     Server(configuration(app), app.state.models).run([listener])
 
 
