@@ -107,7 +107,10 @@ def test_one_model_needs_no_name(client: Client, numbers: DensityRegressor, fold
         ({"dataframe_split": {"columns": ["0", "1"], "data": [[1]]}}, "A row of dataframe_split has 1 values"),
         ({"dataframe_split": {"columns": ["1", "1"], "data": [[1, 2]]}}, "several columns named '1'"),
         ({"inputs": [[1, 2]], "params": 3}, "params is not an object"),
+        ({"inputs": [[1, 2]], "params": []}, "params is not an object"),
         ({"inputs": [[1, 2]], "params": {"outputs": "mean"}}, "not a list of names"),
+        ({"inputs": [[1, 2]], "params": {"outputs": {}}}, "not a list of names"),
+        ({"inputs": [[1, 2]], "params": {"outputs": ["mean"], "coverage": []}}, "coverage must lie"),
         ({"inputs": [[1, 2]], "params": {"coverage": None, "outputs": ["x"]}}, "no output 'x'"),
     ],
 )

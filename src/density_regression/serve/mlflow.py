@@ -54,11 +54,14 @@ def _answer(request: Request, served: Served, body: bytes, *, is_csv: bool) -> R
     bundle = served.scorer.bundle
     given = {} if is_csv else parsed_json(body)
     rows = rows_of_csv(body, bundle) if is_csv else rows_of_json(given, bundle)
-    params = given.get("params") or {}
+    params = given.get("params")
+    params = {} if params is None else params
     if not isinstance(params, dict):
         raise ValueError('params is not an object, such as {"coverage": 0.9}.')
-    outputs = params.get("outputs") or [name for name in USUAL_OUTPUTS if name in served.scorer.outputs]
-    if not isinstance(outputs, list) or not all(isinstance(name, str) for name in outputs):
+    outputs = params.get("outputs")
+    if outputs is None:
+        outputs = [name for name in USUAL_OUTPUTS if name in served.scorer.outputs]
+    if not outputs or not isinstance(outputs, list) or not all(isinstance(name, str) for name in outputs):
         raise ValueError('outputs is not a list of names, such as ["mean", "std"].')
     results = score(request, served, rows, coverage=params.get("coverage"), outputs=outputs)
     about = {"model_name": served.name, "model_version": served.version}

@@ -112,7 +112,8 @@ def _divided(body: bytes, length: str | None) -> tuple[bytes, memoryview]:
 
 
 def _parameters(given: dict[str, Any]) -> dict[str, Any]:
-    parameters = given.get("parameters") or {}
+    parameters = given.get("parameters")
+    parameters = {} if parameters is None else parameters
     if not isinstance(parameters, dict):
         raise ValueError('The parameters are not an object, such as {"coverage": 0.9}.')
     return parameters
@@ -121,7 +122,7 @@ def _parameters(given: dict[str, Any]) -> dict[str, Any]:
 def _wanted(given: dict[str, Any], known: tuple[str, ...], all_binary: bool) -> dict[str, bool]:
     """Names of the outputs, and whether each is wanted as bytes."""
     outputs = given.get("outputs")
-    if not outputs:
+    if outputs is None or outputs == []:
         return dict.fromkeys(known, all_binary)
     if not isinstance(outputs, list) or not all(isinstance(part, dict) for part in outputs):
         raise ValueError('The outputs are not a list of objects, such as [{"name": "mean"}].')

@@ -17,8 +17,12 @@ from density_regression.tabular.columns.dates import iso_texts
 
 __all__ = ["example_row", "openapi"]
 
-TYPES: Final = {"number": "number", "boolean": "boolean"}
-"""JSON type of a column by its kind; text of all others."""
+TYPES: Final = {
+    "number": ["number", "boolean"],
+    "boolean": ["boolean", "number"],
+    "category": ["string", "number", "boolean"],
+}
+"""JSON types of a column by its kind, its own first; text of dates and times."""
 
 ERRORS: Final = {
     "400": "The rows or the request are wrong; the error says what to do.",
@@ -31,6 +35,9 @@ ERRORS: Final = {
     "422": "There are too many rows.",
     "503": "The rows could not be scored in time, or the server is about to end.",
 }
+
+COVERAGE: Final = {"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+"""Of intervals."""
 
 TEXTS: Final = {"text/plain": {"schema": {"type": "string"}}}
 
@@ -164,19 +171,16 @@ def _schemas(served: Served) -> dict[str, Any]:
     reference = {"$ref": f"#/components/schemas/{name}.Row"}
     value = {"type": "array", "items": {"type": "number"}} if bundle.target_shape else {"type": "number"}
     results = {output: {"type": "number"} if output in OF_ROW else value for output in served.scorer.outputs}
-    params = {
-        "type": "object",
-        "properties": {
-            "coverage": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-            "outputs": {"type": "array", "items": {"enum": list(served.scorer.outputs)}},
-        },
-    }
+    names = {"type": ["array", "null"], "items": {"enum": list(served.scorer.outputs)}, "minItems": 1}
+    params = {"type": ["object", "null"], "properties": {"coverage": COVERAGE, "outputs": names}}
+    rows = {"type": "array", "items": reference, "minItems": 1}
     return {
         f"{name}.Row": row,
         f"{name}.Invocations": {
             "type": "object",
-            "properties": {"dataframe_records": {"type": "array", "items": reference, "minItems": 1}, "params": params},
+            "properties": {"dataframe_records": rows, "params": params},
             "required": ["dataframe_records"],
+            "description": "Or dataframe_split, inputs or instances in its stead, as MLflow has them.",
             "example": {"dataframe_records": [example]},
         },
         f"{name}.Predictions": {
@@ -198,13 +202,13 @@ def _schemas(served: Served) -> dict[str, Any]:
 
 
 def _column(part: Input, bundle: Bundle) -> dict[str, Any]:
-    kind: dict[str, Any] = {"type": TYPES.get(part.kind, "string"), "description": part.kind}
+    kind: dict[str, Any] = {"type": list(TYPES.get(part.kind, ["string"])), "description": part.kind}
     if part.kind == "date":
         kind["description"] = "date in ISO form, such as 2026-11-19 or 2026-11-19T22:20:15+01:00"
     if part.kind == "time":
         kind["description"] = "time of day, such as 22:20"
     if bundle.columns is not None:
-        kind["type"] = [kind["type"], "null"]
+        kind["type"].append("null")
     return kind
 
 
@@ -230,17 +234,17 @@ def _infer(served: Served, example: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            "id": {"type": "string"},
+            "id": {"type": ["string", "null"]},
             "inputs": {"type": "array", "items": tensor, "minItems": 1},
             "outputs": {
-                "type": "array",
+                "type": ["array", "null"],
                 "items": {
                     "type": "object",
                     "properties": {"name": {"enum": list(served.scorer.outputs)}},
                     "required": ["name"],
                 },
             },
-            "parameters": {"type": "object", "properties": {"coverage": {"type": "number"}}},
+            "parameters": {"type": ["object", "null"], "properties": {"coverage": COVERAGE}},
         },
         "required": ["inputs"],
         "example": {"inputs": inputs, "outputs": [{"name": name} for name in USUAL_OUTPUTS[:2]]},

@@ -54,6 +54,8 @@ def score(
     """Results for rows, as `Scorer` gives them; a `ValueError` says what is wrong with them."""
     state, scorer = request.app.state, served.scorer
     wanted = scorer.checked_outputs(outputs)
+    if coverage is not None:
+        scorer.half_width(coverage)
     feeds = scorer.read(rows)
     count = len(next(iter(feeds.values())))
     if count > state.settings.max_rows:

@@ -64,8 +64,10 @@ def read_tensor(given: Any, binary: memoryview) -> tuple[Tensor, memoryview]:
     if len(shape) > 2:
         raise ValueError(f"Input {name!r:.140} has {len(shape)} axes: give (n,) or (n, c).")
     count = math.prod(shape)
-    parameters = given.get("parameters") or {}
-    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    parameters = given.get("parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise ValueError(f"The parameters of input {name!r:.140} are not an object.")
+    size = None if parameters is None else parameters.get("binary_data_size")
     if size is None:
         data = _from_json(name, datatype, given.get("data"), count)
     elif type(size) is int and 0 <= size <= len(binary):

@@ -114,7 +114,6 @@ def write_onnx(
         If some part of the model has no ONNX operator, or the file does not give the same results.
     """
     path = named(path, "path")
-    import_extra("onnxscript", needed_by="Exporting", extra="onnx")
     runtime = import_extra("onnxruntime", needed_by="Exporting", extra="onnx")
     about = {"producer": f"density-regression {version('density-regression')}", **(about or {})}
     about |= {"encoder": "int8"} if int8 else {}
@@ -167,6 +166,8 @@ def _models(graph: Graph) -> Iterator[Any]:
 
 def _exported(program: ExportedProgram) -> Iterator[Any]:
     """ONNX models by torch's exporter, with and without its optimiser, which makes invalid graphs of some models."""
+    # Here and not before: graphs that are written by hand do not need it, and it takes two seconds.
+    import_extra("onnxscript", needed_by="Exporting", extra="onnx")
     logger = logging.getLogger("torch.onnx")
     for optimise in (True, False):
         level = logger.level
