@@ -18,7 +18,7 @@ from fastapi import FastAPI
 
 from density_regression.serve.app import create_app
 from density_regression.serve.connections import Server
-from density_regression.serve.run import configuration, listen
+from density_regression.serve.run import bind, configuration
 from density_regression.serve.settings import Settings
 
 QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 5, "random_state": 0, "verbose": False}
@@ -102,7 +102,7 @@ class Client(NamedTuple):
 def served(*models: Path, **settings: Any) -> Iterator[Client]:
     """A server in a thread, as the command runs it."""
     app = create_app(Settings(models=models, **{"reload_every": 0.0, **settings}))
-    listener = listen("127.0.0.1", 0)
+    listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     server = Server(configuration(app), app.state.models)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)

@@ -48,7 +48,7 @@ def test_made_once_and_reused(model: Path) -> None:
     assert (place / "bundle.json").stat().st_mtime_ns == stamp
     found = current_bundle(model)
     assert found is not None
-    assert found.bundle.version == json.loads((model / "model.json").read_bytes())["weights_sha256"][:16]
+    assert found.bundle.version == json.loads((model / "model.json").read_bytes())["sha256"][:16]
     assert Bundle.from_json(found.bundle.to_json()) == found.bundle
 
 

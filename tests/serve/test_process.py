@@ -32,7 +32,7 @@ class Process:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.lines: list[dict[str, Any]] = []
         threading.Thread(target=self._read, daemon=True).start()
-        self.port = self.line("listening")["port"]
+        self.port = self.line("starting")["port"]
 
     def _read(self) -> None:
         assert self.process.stderr is not None

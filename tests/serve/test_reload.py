@@ -90,6 +90,22 @@ def test_a_broken_model_is_refused_and_the_old_one_kept(
         assert client("/invocations", ROW).json["model_version"] != before["model_version"]
 
 
+def test_models_that_differ_in_their_scaling_alone(model: Path, numbers: DensityRegressor) -> None:
+    """The same weights, of targets a thousand higher: another version, which is taken up."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    regs = [DensityRegressor(**QUICK).fit(X, X[:, 0] + offset) for offset in (0.0, 1024.0)]
+    weights = []
+    with served(model) as client:
+        for reg in regs:
+            reg.save(model)
+            weights.append(next(model.glob("weights-*")).name)
+            look(client)
+            found = client("/invocations", ROW).json
+            assert found["predictions"][0]["mean"] == pytest.approx(reg.predict([[1.0, 2.0]])[0], rel=1e-5)
+    assert weights[0] == weights[1]
+
+
 def test_a_folder_that_is_gone_changes_nothing(model: Path) -> None:
     with served(model) as client:
         (model / "model.json").unlink()

@@ -44,7 +44,7 @@ def serve(
             for model in models:
                 prepare(model)
             return
-        from density_regression.serve.run import listen, run
+        from density_regression.serve.run import bind, run
         from density_regression.serve.settings import Settings
 
         settings = Settings(
@@ -57,7 +57,7 @@ def serve(
             threads=threads,
             log_requests=log_requests,
         )
-        run(settings, listen(host, port), workers)
+        run(settings, bind(host, port, shared=workers > 1), workers)
     except ModuleNotFoundError as error:
         fail(f"Serving needs {error.name}, which is not installed: pip install density-regression[serve]")
     except (ImportError, OSError, RuntimeError, ValueError) as error:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["Refusal", "json_answer", "refusal"]
+__all__ = ["Refusal", "json_answer", "refusal", "to_json"]
 
-JSON = "application/json"
+JSON: Final = "application/json"
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not an error of the program
@@ -25,8 +26,12 @@ class Refusal(Exception):  # noqa: N818 - an answer, not an error of the program
 
 def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer as JSON, in which there is no NaN."""
-    body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-    return Response(body, status, headers, JSON)
+    return Response(to_json(content), status, headers, JSON)
+
+
+def to_json(content: Any) -> bytes:
+    """JSON in which there is no NaN."""
+    return _ENCODER.encode(content).encode()
 
 
 def refusal(_request: Request, error: Exception) -> Response:

@@ -62,9 +62,7 @@ class Bundle:
     Attributes
     ----------
     model : str
-        Checksum of the `model.json` that was prepared.
-    version : str
-        The first 16 digits of the checksum of the weights.
+        Checksum of the `model.json` that was prepared, which names that of the weights.
     method : str
         Class of the regressor.
     law : str
@@ -91,7 +89,6 @@ class Bundle:
     """
 
     model: str
-    version: str
     method: str
     law: str
     target_shape: tuple[int, ...]
@@ -103,6 +100,11 @@ class Bundle:
     scores: tuple[tuple[float, ...], ...] | None
     profile: dict[str, Any] | None
     graph: str
+
+    @property
+    def version(self) -> str:
+        """The first 16 digits of `model`: models may differ in their scaling alone, which is not in the weights."""
+        return self.model[:16]
 
     @property
     def targets(self) -> int:

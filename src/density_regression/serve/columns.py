@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -60,9 +61,10 @@ class ColumnReader:
             raise ValueError("Rows are not a list of lists of values.")
         if wrong := set(map(len, rows)) - {len(names)}:
             raise ValueError(f"A row has {min(wrong)} values, but the model reads {len(names)} columns.")
-        return self._of_columns(
-            dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-        )
+        if not self._coders and (array := _plain(rows)) is not None:
+            return {WHOLE: array}
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        return self._of_columns(dict(zip(names, columns, strict=True)))
 
     def _of_columns(self, rows: Mapping[str, Any]) -> Feeds:
         inputs = self._bundle.inputs
@@ -71,7 +73,10 @@ class ColumnReader:
                 f"The rows lack {_listed(missing)}, which the model reads: "
                 f"add {'it' if len(missing) == 1 else 'them'}, null where a value is not known."
             )
-        columns = [_values(rows[part.name], label) for part, label in zip(inputs, self._labels, strict=True)]
+        given = [rows[part.name] for part in inputs]
+        if not self._coders and (array := _plain(given)) is not None:
+            return {WHOLE: np.ascontiguousarray(array.T)}
+        columns = [_values(part, label) for part, label in zip(given, self._labels, strict=True)]
         lengths = {len(column.values) for column in columns}
         if len(lengths) > 1:
             raise ValueError(f"Columns have different numbers of rows, {sorted(lengths)}: give as many values to each.")
@@ -90,6 +95,19 @@ class ColumnReader:
         if self._bundle.as_one:
             return {WHOLE: np.column_stack(parts)}
         return {part.feed: values for part, values in zip(self._bundle.inputs, parts, strict=True)}
+
+
+def _plain(lists: list[Any]) -> Floats | None:
+    """Lists as an array of finite numbers, as nearly all are; None if something is to be looked at more closely."""
+    if not lists or set(map(type, lists)) - {list, tuple} or len(set(map(len, lists))) > 1 or not lists[0]:
+        return None
+    if set(map(type, chain.from_iterable(lists))) - {int, float}:
+        return None
+    try:
+        array = np.array(lists, dtype=np.float64)
+    except OverflowError:
+        return None
+    return array if np.isfinite(array).all() else None
 
 
 def _values(given: Any, label: str) -> Values:

@@ -14,6 +14,9 @@ __all__ = ["JsonLines", "log_to"]
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 
+_ENCODER: Final = json.JSONEncoder(default=str)
+
+
 class JsonLines(logging.Formatter):
     """A record as one line: time, level, process, message, and what was given as `extra`.
 
@@ -33,7 +36,7 @@ class JsonLines(logging.Formatter):
             frames = traceback.extract_tb(record.exc_info[2])
             line["error"] = type(record.exc_info[1]).__name__
             line["at"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-        return json.dumps(line, default=str)
+        return _ENCODER.encode(line)
 
 
 def log_to(stream: TextIO | None = None) -> None:

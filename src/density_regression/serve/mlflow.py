@@ -69,9 +69,9 @@ def _answer(request: Request, served: Served, body: bytes, *, is_csv: bool) -> R
 
 
 ROUTES: Final = [
+    Route("/invocations", invocations, methods=["POST"]),
+    Route("/models/{model}/invocations", invocations, methods=["POST"]),
     Route("/ping", ping),
     Route("/health", ping),
     Route("/version", version),
-    Route("/invocations", invocations, methods=["POST"]),
-    Route("/models/{model}/invocations", invocations, methods=["POST"]),
 ]

@@ -44,7 +44,7 @@ class Served:
 
     @property
     def version(self) -> str:
-        """The first 16 digits of the checksum of its weights."""
+        """The first 16 digits of its checksum."""
         return self.scorer.bundle.version
 
 

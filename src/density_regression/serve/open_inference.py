@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from density_regression.serve.answers import json_answer
+from density_regression.serve.answers import json_answer, to_json
 from density_regression.serve.body import parsed_json, read_body
 from density_regression.serve.models import Models, Served
 from density_regression.serve.scorer import OF_ROW, Results
@@ -148,7 +147,7 @@ def _as_asked(about: dict[str, Any], results: Results, wanted: dict[str, bool]) 
         outputs.append(output)
     if not parts:
         return json_answer(about | {"outputs": outputs})
-    content = json.dumps(about | {"outputs": outputs}, allow_nan=False, separators=(",", ":")).encode()
+    content = to_json(about | {"outputs": outputs})
     headers = {LENGTH: str(len(content))}
     return Response(b"".join([content, *parts]), 200, headers, "application/octet-stream")
 
@@ -157,10 +156,10 @@ _MODEL: Final = "/v2/models/{model}"
 _VERSION: Final = _MODEL + "/versions/{version}"
 
 ROUTES: Final = [
+    *(Route(f"{path}/infer", infer, methods=["POST"]) for path in (_MODEL, _VERSION)),
     Route("/v2", server),
     Route("/v2/health/live", server_live),
     Route("/v2/health/ready", server_ready),
     *(Route(path, model_metadata) for path in (_MODEL, _VERSION)),
     *(Route(f"{path}/ready", model_ready) for path in (_MODEL, _VERSION)),
-    *(Route(f"{path}/infer", infer, methods=["POST"]) for path in (_MODEL, _VERSION)),
 ]

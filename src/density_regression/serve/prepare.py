@@ -58,7 +58,6 @@ def _write(folder: Path, model: str, place: Path) -> None:
         raise InvalidModelError(f"{folder} changed while it was prepared.")
     bundle = Bundle(
         model=model,
-        version=config["weights_sha256"][:16],
         method=type(regressor).__name__,
         law=regressor.target_,
         target_shape=regressor.target_shape_,

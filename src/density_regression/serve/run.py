@@ -18,7 +18,7 @@ from density_regression.serve.models import by_name
 from density_regression.serve.settings import Settings
 from density_regression.serve.workers import Supervisor
 
-__all__ = ["configuration", "listen", "run", "serve_here"]
+__all__ = ["bind", "configuration", "run", "serve_here"]
 
 BACKLOG: Final = 2048
 GRACE: Final = 60
@@ -27,14 +27,17 @@ GRACE: Final = 60
 log = logging.getLogger(__name__)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; an OSError if the port is taken, or the host not ours."""
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket for a port; an OSError if it is taken, or the host not ours.
+
+    With `shared` several sockets may have the port: the system shares out connections among those that listen.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # asyncio sends small packets at once only if the protocol is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if shared else socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         message = f"{host} port {port} cannot be listened at: {error.strerror}. Choose another by --host or --port."
@@ -46,23 +49,25 @@ def listen(host: str, port: int) -> socket.socket:
 def run(settings: Settings, listener: socket.socket, workers: int = 1) -> None:
     """Serve until SIGTERM or Ctrl-C, and return when all that was accepted is answered.
 
-    Models are prepared first; the first that cannot be raises its error.
+    Of several workers each listens at the port of `listener`, which must be `shared` then and only keeps it. Models are
+    prepared first; the first that cannot be raises its error.
     """
     for folder in by_name(settings.models).values():
         prepare(folder)
     log_to()
     host, port, *_ = listener.getsockname()
-    log.info("listening", extra={"host": host, "port": port, "workers": workers})
+    log.info("starting", extra={"host": host, "port": port, "workers": workers})
     if workers == 1:
         serve_here(settings, listener)
     else:
-        Supervisor(settings, listener, workers).run()
+        Supervisor(settings, (host, port), workers).run()
 
 
 def serve_here(settings: Settings, listener: socket.socket) -> None:
     """Serve in this process."""
     app = create_app(settings)
     log_to()
+    listener.listen(BACKLOG)
     # At its end uvicorn raises the signal that it was sent once more, which is then ignored: the status is 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

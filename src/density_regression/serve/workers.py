@@ -6,7 +6,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -33,11 +32,11 @@ LONGEST: Final = 90.0
 
 
 class Supervisor:
-    """Keeps so many processes at work that accept from one socket, until SIGTERM or Ctrl-C."""
+    """Keeps so many processes at work that listen at one address, until SIGTERM or Ctrl-C."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, workers: int) -> None:
+    def __init__(self, settings: Settings, address: tuple[str, int], workers: int) -> None:
         self._settings = settings
-        self._listener = listener
+        self._address = address
         self._count = workers
         self._context = multiprocessing.get_context("spawn")
         self._ending = False
@@ -55,8 +54,6 @@ class Supervisor:
             while not self._ending and self._failures < MOST_FAILURES:
                 wait([process.sentinel for process in self._started], timeout=0.5)
                 self._replace_dead()
-            # First the parent's own: none but the processes that answer then accept.
-            self._listener.close()
             self._finish()
         if self._failures >= MOST_FAILURES:
             raise RuntimeError(f"{self._failures} processes in a row failed to start: see the log.")
@@ -66,7 +63,7 @@ class Supervisor:
 
     def _start(self, worker: int) -> None:
         settings = replace(self._settings, worker=worker)
-        process = self._context.Process(target=_work, args=(settings, self._listener))
+        process = self._context.Process(target=_work, args=(settings, self._address))
         process.start()
         self._started[process] = worker, time.monotonic()
         log.info("process started", extra={"worker": worker, "pid": process.pid})
@@ -89,9 +86,9 @@ class Supervisor:
                 process.kill()
 
 
-def _work(settings: Settings, listener: socket.socket) -> None:
+def _work(settings: Settings, address: tuple[str, int]) -> None:
     """One process; it ends with its parent."""
-    from density_regression.serve.run import serve_here
+    from density_regression.serve.run import bind, serve_here
 
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -101,5 +98,4 @@ def _work(settings: Settings, listener: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
-    listener.setblocking(False)
-    serve_here(settings, listener)
+    serve_here(settings, bind(*address, shared=True))
