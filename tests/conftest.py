@@ -18,6 +18,7 @@ pytest.register_assert_rewrite(
     "experiments.helpers",
     "inference.helpers",
     "saved_models",
+    "serve.helpers",
     "training.helpers",
 )
 

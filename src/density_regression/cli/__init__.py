@@ -15,6 +15,7 @@ from density_regression.cli.fit import fit
 from density_regression.cli.info import info
 from density_regression.cli.predict import predict
 from density_regression.cli.report import report
+from density_regression.cli.serve import serve
 from density_regression.cli.watch import watch
 
 __all__ = ["app"]
@@ -36,6 +37,7 @@ COMMANDS: Final = (
     Command(predict, MODELS, "density-regression predict model new.csv --out predictions.csv"),
     Command(evaluate, MODELS, "density-regression evaluate model new.csv"),
     Command(watch, MODELS, "density-regression watch model monday.csv tuesday.csv --state alarm.json"),
+    Command(serve, MODELS, "density-regression serve model --port 8000 --token-file token"),
     Command(export, MODELS, "density-regression export model --out model.onnx --rows held_out.csv"),
     Command(compare, COMPARISONS, "density-regression compare flats.csv --target price --rows 2000"),
     Command(demo, COMPARISONS, "density-regression demo --out figures"),

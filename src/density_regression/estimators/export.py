@@ -40,6 +40,7 @@ class Export(RegressorHooks):
         dtype: Dtype = "float64",
         int8: bool = False,
         coverage: float | None = None,
+        parts: bool = False,
     ) -> float:
         """Write the fitted model as one ONNX graph, from rows in their own units to results in the target's.
 
@@ -64,6 +65,10 @@ class Export(RegressorHooks):
         coverage : float, optional
             Of the intervals from `low` to `high` of a model after `conformalize`; 0.95 by default, as in
             `predict_interval`.
+        parts : bool
+            Whether to write what the standard deviation consists of, too: of a `DensityRegressor` the outputs `noise`,
+            `disagreement` and `distance`, as `decompose` has them; with ``target="log"`` `log_mean` and `log_std`, the
+            moments of log y, from which any quantile follows. Each is (n, k).
 
         Returns
         -------
@@ -72,17 +77,18 @@ class Export(RegressorHooks):
             inputs (float32) and of weights (int8); with ``target="log"``, between logarithms. An `ExportError` says why
             a model cannot be written as a graph.
         """
-        about, inputs = {"method": type(self).__name__}, self._inputs(dtype)
+        about, inputs = {"method": type(self).__name__}, self._inputs(dtype, parts)
         if hasattr(self, "feature_names_in_"):
             about["columns"] = json.dumps([str(name) for name in self.feature_names_in_])
         coverage = self._exported_coverage(coverage)
         if coverage is not None:
             about["coverage"] = f"{coverage:g}"
         if inputs is None:
-            reference = self._graph("float64", coverage)
-            return write_onnx(self._graph(dtype, coverage), path, reference=reference, int8=int8, about=about)
+            reference = self._graph("float64", coverage, parts=parts)
+            graph = self._graph(dtype, coverage, parts=parts)
+            return write_onnx(graph, path, reference=reference, int8=int8, about=about)
         # Of the columns, numbers alone are in that type: others have too many digits for it once they are coded.
-        graph, about = self._graph("float64", coverage, results=dtype), about | inputs.about
+        graph, about = self._graph("float64", coverage, results=dtype, parts=parts), about | inputs.about
         return write_onnx(graph, path, reference=graph, inputs=inputs, int8=int8, about=about)
 
     @usual_torch()
@@ -123,7 +129,7 @@ class Export(RegressorHooks):
             raise ExportError("torch.export has no text, and this model reads text, dates or gaps: use to_onnx.")
         return export_program(self._graph(dtype, self._exported_coverage(coverage)))
 
-    def _inputs(self, dtype: Dtype) -> ColumnInputs | None:
+    def _inputs(self, dtype: Dtype, parts: bool = False) -> ColumnInputs | None:
         """Inputs for text, dates and gaps, if the model reads them."""
         check_is_fitted(self)
         if self.columns_ is None:
@@ -139,7 +145,7 @@ class Export(RegressorHooks):
         if isinstance(self.model_, DensityRegression) and self.model_.familiar_levels is not None:
             levels = self.model_.known_levels().cpu().numpy()
         named = hasattr(self, "feature_names_in_")
-        return ColumnInputs(self.columns_, named, self.x_scaling_, np.dtype(dtype), levels)
+        return ColumnInputs(self.columns_, named, self.x_scaling_, np.dtype(dtype), levels, parts)
 
     def _refuse_lost_targets(self, dtype: Dtype) -> None:
         targets = [f"target {i}" for i in range(len(self.y_scaling_.center))]
@@ -161,7 +167,9 @@ class Export(RegressorHooks):
             )
         return check_coverage(0.95 if coverage is None else coverage)
 
-    def _graph(self, dtype: Dtype, coverage: float | None = None, *, results: Dtype | None = None) -> Graph:
+    def _graph(
+        self, dtype: Dtype, coverage: float | None = None, *, results: Dtype | None = None, parts: bool = False
+    ) -> Graph:
         check_is_fitted(self)
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {dtype!r}.")
@@ -174,4 +182,4 @@ class Export(RegressorHooks):
         quantile = None if coverage is None else self.conformal_.quantile(coverage)
         scalings = self.x_scaling_, self.y_scaling_
         own, other = DTYPES[dtype], DTYPES[results or dtype]
-        return Graph(model, *scalings, dtype=own, results=other, law=self.target_, quantile=quantile)
+        return Graph(model, *scalings, dtype=own, results=other, law=self.target_, quantile=quantile, parts=parts)

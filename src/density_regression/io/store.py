@@ -25,6 +25,7 @@ __all__ = [
     "plain",
     "read_config",
     "read_model",
+    "read_verified",
     "write_model",
 ]
 
@@ -112,6 +113,17 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 
+    config, content = read_verified(folder)
+    try:
+        return config, from_bytes(content)
+    # A KeyError is raised for a type that torch lacks.
+    except (SafetensorError, KeyError) as error:
+        path = Path(folder) / config["weights"]
+        raise InvalidModelError(f"{path} is not a readable safetensors file ({error}).") from error
+
+
+def read_verified(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
+    """Configuration, and the content of the weights file whose checksum it names."""
     folder = named(folder, "folder")
     for _ in range(MAX_READS):
         config = read_config(folder)
@@ -127,11 +139,7 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         raise InvalidModelError(f"{folder} cannot be read: other models are saved into it all the time.")
     if hashlib.sha256(content).hexdigest() != config["weights_sha256"]:
         raise InvalidModelError(f"{path} is truncated or was edited: its checksum differs.")
-    try:
-        return config, from_bytes(content)
-    # A KeyError is raised for a type that torch lacks.
-    except (SafetensorError, KeyError) as error:
-        raise InvalidModelError(f"{path} is not a readable safetensors file ({error}).") from error
+    return config, content
 
 
 def read_config(folder: Path) -> dict[str, Any]:

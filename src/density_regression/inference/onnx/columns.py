@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from density_regression.inference.onnx.code_nodes import CodeWriter, days_of_dates, shares_of_times
 from density_regression.inference.onnx.familiarity import FAMILIARITY, write_familiarity
-from density_regression.inference.onnx.graph import INPUT, OUTPUTS, ExportError
+from density_regression.inference.onnx.graph import INPUT, LOG_MOMENTS, OUTPUTS, PARTS, ExportError
 from density_regression.inference.onnx.nodes import IR_VERSION, Nodes
 from density_regression.io.extras import import_extra
 from density_regression.tabular.columns import Columns, Table, Values
@@ -49,6 +49,8 @@ class ColumnInputs(NamedTuple):
         Of numbers: float64 or float32.
     levels : array of shape (m,), optional
         Sorted log-densities of held-out rows, for an output `familiarity`.
+    parts : bool
+        Whether the outputs may have the names of `Graph`'s parts.
     """
 
     columns: Columns
@@ -56,6 +58,7 @@ class ColumnInputs(NamedTuple):
     scaling: Scaling
     dtype: Any
     levels: NDArray[np.float32] | None = None
+    parts: bool = False
 
     @property
     def coders(self) -> list[Any]:
@@ -70,7 +73,7 @@ class ColumnInputs(NamedTuple):
     @property
     def names(self) -> list[str]:
         """Name of each column's input: its own, unless an output has it."""
-        taken = ("", INPUT, *OUTPUTS, FAMILIARITY)
+        taken = ("", INPUT, *OUTPUTS, FAMILIARITY, *(PARTS + LOG_MOMENTS) * self.parts)
         return [f"{INPUT}.{coder.name}" if coder.name in taken else coder.name for coder in self.coders]
 
     @property

@@ -11,6 +11,7 @@ from scipy.linalg import block_diag
 from density_regression.inference.fused import FLOAT32_LIMIT, Constants, Layers, as_float64
 from density_regression.inference.onnx.graph import INPUT, OUTPUTS, Graph
 from density_regression.inference.onnx.nodes import Nodes
+from density_regression.inference.onnx.parts import write_parts
 from density_regression.inference.onnx.quadratic_forms import QuadraticForms
 from density_regression.nn.density.base import FEATURE_LIMIT
 from density_regression.nn.encoders.embedding import BIN_SIZE, SMOOTH_RANGE
@@ -211,7 +212,10 @@ def _write_density(nodes: Nodes, z: str, c: Constants, graph: Graph) -> None:
     joint = _joint(nodes, z, u, [(head, linear)] if linear.size else [], forms, c)
     log_density = _write_log_density(nodes, joint, len(c.log_norm), forms.reference)
     sigmoids = nodes.add("Sigmoid", [head]), stepped
-    log_std = nodes.to_io_type(_log_std(nodes, sigmoids, log_density, c, steps))
+    logs = _logs(nodes, sigmoids, log_density, c, steps)
+    if graph.has_parts:
+        write_parts(nodes, logs, c, steps, graph)
+    log_std = nodes.to_io_type(_log_std(nodes, logs, c, steps))
     if c.clip_std:
         log_scale = np.log(as_float64(graph.y_scale))
         log_std = nodes.clip(log_std, log_scale - LOG_STD_LIMIT, log_scale + LOG_STD_LIMIT)
@@ -249,10 +253,10 @@ def _write_log_density(nodes: Nodes, joint: str, components: int, reference: int
     return joint, np.ones((1, 1))
 
 
-def _log_std(
-    nodes: Nodes, sigmoids: tuple[str, Floats], log_density: tuple[str, Floats], c: Constants, steps: int
-) -> str:
-    """Log standard deviations (n, k) of `Constants`; sigmoids and log-density are values and weights to form them.
+def _logs(nodes: Nodes, sigmoids: tuple[str, Floats], log_density: tuple[str, Floats], c: Constants, steps: int) -> str:
+    """Logarithms (n, 1 + steps b) of the growth and of `Constants`' b differences of softplus, step by step.
+
+    Sigmoids and log-density are values and weights to form them.
 
     With 1 + e^a = 1 / (1 - sigmoid(a)), the difference of softplus needs no clipping however large a is:
 
@@ -261,7 +265,6 @@ def _log_std(
     A wide range w is the sum of such steps. Their logarithms and that of the growth, level - slope log p, are taken at
     once and then weighted.
     """
-    k = len(c.detail)
     step = np.tile(c.width / steps, steps)
     weights = np.hstack([np.zeros((len(step), 1)), np.diag(-np.expm1(step))])
     weights = sigmoids[1] @ np.vstack([weights, np.append(c.level, np.exp(step))])
@@ -269,7 +272,12 @@ def _log_std(
     slopes = np.append(-c.slope, np.zeros(len(step)))[None]
     factors = nodes.add("Gemm", [log_density[0], nodes.const(log_density[1] @ slopes), factors])
     # Those of the steps are at least 1 anyway.
-    logs = nodes.add("Log", [nodes.add("Clip", [factors, nodes.const(1.0)])])
+    return nodes.add("Log", [nodes.add("Clip", [factors, nodes.const(1.0)])])
+
+
+def _log_std(nodes: Nodes, logs: str, c: Constants, steps: int) -> str:
+    """Log standard deviations (n, k) of `Constants` from those logarithms."""
+    k = len(c.detail)
     growth, others = np.full((1, k), c.exponent), np.zeros((len(c.ratio_low), k))
     noise = np.vstack([np.diag(c.detail), others])
     constant = nodes.const(c.constant - c.detail * c.width[:k])

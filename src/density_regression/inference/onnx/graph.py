@@ -18,7 +18,9 @@ from density_regression.tabular.table import Floats, Scaling
 __all__ = [
     "DTYPES",
     "INPUT",
+    "LOG_MOMENTS",
     "OUTPUTS",
+    "PARTS",
     "Dtype",
     "ExportError",
     "Graph",
@@ -34,6 +36,12 @@ DTYPES: Final[dict[str, torch.dtype]] = {"float64": torch.float64, "float32": to
 INPUT: Final = "X"
 OUTPUTS: Final = ("mean", "std", "log_density", "low", "high")
 """Names in the graph; the third only for a model with a density, the last two only with a `quantile`."""
+
+PARTS: Final = ("noise", "disagreement", "distance")
+"""Standard deviations of the parts of the variance, as `DensityRegressor.decompose` has them."""
+
+LOG_MOMENTS: Final = ("log_mean", "log_std")
+"""Mean and standard deviation of the logarithm, for a log-normal law."""
 
 VALUE_ROUNDING: Final = 1e-3
 """Largest rounding of a column's values by the type of the graph's inputs, in standard deviations of the column."""
@@ -53,8 +61,9 @@ class Graph(nn.Module):
     default (c,); its last axis is scaled. `x_rest` is the rounding error of `x_center` (c,), None if negligible.
 
     The model's Normal is that of the target or, by `law`, of its logarithm. With a `quantile` (k,) there is an
-    interval, so many standard deviations of that Normal on either side of its mean. Results stay within what `results`
-    can hold, by default `dtype`.
+    interval, so many standard deviations of that Normal on either side of its mean. With `parts` there are further
+    results: `PARTS` of a `DensityRegression`, and the `LOG_MOMENTS` of a log-normal law. Results stay within what
+    `results` can hold, by default `dtype`.
     """
 
     x_center: Tensor
@@ -76,9 +85,11 @@ class Graph(nn.Module):
         law: Law = "identity",
         quantile: Floats | None = None,
         results: torch.dtype | None = None,
+        parts: bool = False,
     ) -> None:
         super().__init__()
         self.law = law
+        self.parts = parts
         self.results = results or dtype
         self.shape = shape or (len(x_scaling.center),)
         self.model = model.requires_grad_(False)
@@ -105,7 +116,18 @@ class Graph(nn.Module):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the results."""
-        return (*OUTPUTS[:2], *OUTPUTS[2:3] * self.has_density, *OUTPUTS[3:] * (self.quantile is not None))
+        always = (*OUTPUTS[:2], *OUTPUTS[2:3] * self.has_density, *OUTPUTS[3:] * (self.quantile is not None))
+        return (*always, *PARTS * self.has_parts, *LOG_MOMENTS * self.has_log_moments)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the parts of the variance are among the results."""
+        return self.parts and isinstance(self.model, DensityRegression)
+
+    @property
+    def has_log_moments(self) -> bool:
+        """Whether the moments of the logarithm are among the results."""
+        return self.parts and self.law == "log"
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Results for rows (n, ...): the `outputs`, each (n, k, ...) but for the log-density (n, ...)."""
@@ -119,11 +141,23 @@ class Graph(nn.Module):
         std = log_std.to(self.dtype).exp() * scale
         if self.may_overflow:
             mean, std = mean.maximum(-self.largest).minimum(self.largest), std.minimum(self.largest)
-        mean, std, *ends = self._in_units(mean, std)
+        log_moments = (mean, std) if self.has_log_moments else ()
+        mean, std, *ends = self._in_units(mean, normal_std := std)
+        parts = self._parts(scaled, std / normal_std if self.law == "log" else None) if self.has_parts else ()
         if not self.has_density:
-            return mean, std, *ends
-        # The exporter merges the two identical passes of the encoder.
-        return mean, std, cast(DensityRegression, self.model).log_density(scaled), *ends
+            return mean, std, *ends, *parts, *log_moments
+        # The exporter merges the identical passes of the encoder.
+        return mean, std, cast(DensityRegression, self.model).log_density(scaled), *ends, *parts, *log_moments
+
+    def _parts(self, scaled: Tensor, factor: Tensor | None) -> tuple[Tensor, ...]:
+        """The parts of the standard deviation, times a factor (n, k) from that of the logarithm to the target's."""
+        parts = []
+        decomposition = cast(DensityRegression, self.model).decompose(scaled)
+        for part in (decomposition.aleatoric, decomposition.disagreement, decomposition.distance):
+            assert part is not None
+            in_units = part.to(self.dtype) * (along(self.y_scale, part) if part.ndim > 2 else self.y_scale)
+            parts.append((in_units if factor is None else in_units * factor).minimum(self.largest))
+        return tuple(parts)
 
     def _in_units(self, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
         """Moments of the target, and the ends of the interval if there is one, from those of the law's Normal."""

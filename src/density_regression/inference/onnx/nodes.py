@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from density_regression.inference.fused import as_float64
-from density_regression.inference.onnx.graph import INPUT, OUTPUTS, Graph
+from density_regression.inference.onnx.graph import INPUT, LOG_MOMENTS, OUTPUTS, PARTS, Graph
 from density_regression.io.extras import import_extra
 from density_regression.tabular.laws import LOG_RANGE
 from density_regression.tabular.table import Floats
@@ -156,11 +156,11 @@ class Nodes:
 
     def _write_law(self, graph: Graph) -> None:
         """Write the results of `Graph`, in the target's units, from those of the nodes so far."""
-        normal = {name: f"normal_{name}" for name in OUTPUTS[:2]}
+        normal = {name: f"normal_{name}" for name in (*OUTPUTS[:2], *PARTS * (graph.has_parts and graph.law == "log"))}
         for node in self._nodes:
             node.input[:] = [normal.get(name, name) for name in node.input]
             node.output[:] = [normal.get(name, name) for name in node.output]
-        mean, std = normal.values()
+        mean, std, *parts = normal.values()
         logs, largest = graph.law == "log", float(graph.largest)
         limits = LOG_RANGE[graph.results] if logs else (-largest, largest)
         results = {OUTPUTS[0]: mean, OUTPUTS[1]: std}
@@ -182,6 +182,11 @@ class Nodes:
         for name, value in results.items():
             clipped = self.add("Clip", [value, low, high])
             self.add("Exp" if logs else "Identity", [clipped], output=name)
+        for name, part in zip(PARTS, parts, strict=False):
+            share = self.add("Div", [part, std])
+            self.add("Mul", [share, OUTPUTS[1]], output=name)
+        for name, value in zip(LOG_MOMENTS * graph.has_log_moments, (mean, std), strict=False):
+            self.add("Identity", [value], output=name)
 
     def _cast(self, value: str, kind: int) -> str:
         return value if self._io_type == np.float32 else self.add("Cast", [value], to=kind)
