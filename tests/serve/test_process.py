@@ -107,8 +107,8 @@ def test_several_processes(numbers: DensityRegressor, folder: Path) -> None:
         pids = {server.line("process started", count)["pid"] for count in (1, 2)}
         assert len(pids) == 2
         os.kill(min(pids), signal.SIGKILL)
-        assert {server.ask()[0] for _ in range(20)} == {200}
         assert server.line("process ended")["status"] == -signal.SIGKILL
+        assert {server.ask()[0] for _ in range(20)} == {200}
         server.line("ready", 3)
         assert {server.ask()[0] for _ in range(20)} == {200}
         end = time.monotonic() + PATIENCE

@@ -27,6 +27,13 @@ def serve(
         float, typer.Option(min=0, help="Seconds between two looks for a new model in each folder; 0 for never.")
     ] = 10,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Threads for one request.")] = 1,
+    false_alarms_per: Annotated[
+        float,
+        typer.Option(min=0, metavar="ROWS", help="Rows in which the alarm may ring falsely once on average; 0: none."),
+    ] = 100_000,
+    alarm_state: Annotated[
+        Path | None, typer.Option(help="Folder that keeps the alarms' states, so that the next start goes on.")
+    ] = None,
     log_requests: Annotated[bool, typer.Option(help="Log a line for each request, without its data.")] = True,
     prepare_only: Annotated[
         bool, typer.Option("--prepare-only", help="Prepare the models for a machine without torch, and exit.")
@@ -44,9 +51,12 @@ def serve(
             for model in models:
                 prepare(model)
             return
+        from density_regression.io.store import check_writable
         from density_regression.serve.run import bind, run
         from density_regression.serve.settings import Settings
 
+        if alarm_state is not None:
+            check_writable(alarm_state)
         settings = Settings(
             models=tuple(models),
             token=None if token_file is None else _token(token_file),
@@ -55,6 +65,8 @@ def serve(
             timeout=timeout,
             reload_every=reload_every,
             threads=threads,
+            false_alarms_per=false_alarms_per,
+            alarm_folder=alarm_state,
             log_requests=log_requests,
         )
         run(settings, bind(host, port, shared=workers > 1), workers)

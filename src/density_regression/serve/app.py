@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from density_regression.serve import docs, health, metrics, mlflow, open_inference
+from density_regression.serve.alarms import Alarms
 from density_regression.serve.answers import Refusal, json_answer, refusal
 from density_regression.serve.counts import Metrics
 from density_regression.serve.guard import Guard
@@ -37,13 +38,15 @@ REASONS: Final = {404: "There is no such page", 405: "This page knows no such me
 def create_app(settings: Settings) -> FastAPI:
     """The app, with all its models loaded; raises the error of the first that cannot be.
 
-    `app.state` has `settings`, `models` (`Models`), `metrics` (`Metrics`) and `observers`, a list of `Observer` to
-    which others may add theirs.
+    `app.state` has `settings`, `models` (`Models`), `metrics` (`Metrics`), `alarm` (`Alarms`) and `observers`, a list
+    of `Observer` to which others may add theirs.
     """
     models = Models(settings)
     models.load()
     counts = Metrics(models)
-    observers: list[Observer] = []
+    alarms = Alarms(settings, models)
+    counts.more.append(alarms.families)
+    observers: list[Observer] = [alarms.note] if settings.false_alarms_per else []
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -51,7 +54,8 @@ def create_app(settings: Settings) -> FastAPI:
         log.info("ready", extra={"models": about})
         # Few at once: each may hold a large body and its rows.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
-        endless = [models.watch()] if settings.reload_every > 0 else []
+        endless = [alarms.watch()] if settings.false_alarms_per else []
+        endless += [models.watch()] if settings.reload_every > 0 else []
         endless += [metrics.exchange(counts, settings)] if settings.exchange is not None else []
         tasks = [asyncio.create_task(part) for part in endless]
         yield
@@ -64,7 +68,8 @@ def create_app(settings: Settings) -> FastAPI:
     routes: list[BaseRoute] = [*mlflow.ROUTES, *open_inference.ROUTES, *health.ROUTES, *metrics.ROUTES, *docs.ROUTES]
     app = FastAPI(routes=routes, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
-    app.state.settings, app.state.models, app.state.metrics, app.state.observers = settings, models, counts, observers
+    app.state.settings, app.state.models, app.state.metrics = settings, models, counts
+    app.state.observers, app.state.alarm = observers, alarms
     app.add_exception_handler(Refusal, refusal)
     app.add_exception_handler(HTTPException, _of_starlette)
     add_page(app)

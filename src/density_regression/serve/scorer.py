@@ -17,7 +17,7 @@ from density_regression.serve.bundle import Prepared
 from density_regression.serve.columns import ColumnReader, Feeds
 from density_regression.tabular.arrays import Floats
 
-__all__ = ["COVERAGE", "OF_ROW", "OutOfTime", "Results", "Scorer"]
+__all__ = ["COVERAGE", "LOG_DENSITY", "OF_ROW", "OutOfTime", "Results", "Scorer"]
 
 COVERAGE: Final = 0.95
 """Of intervals, unless a request asks for another; that of `predict_interval`."""

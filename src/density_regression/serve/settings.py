@@ -28,6 +28,10 @@ class Settings:
         Seconds between two looks at the folders for new models; 0 for never.
     threads : int
         Threads of ONNX Runtime for one request.
+    false_alarms_per : float
+        Rows in which an alarm may ring falsely once, on average; 0 for no alarm.
+    alarm_folder : Path or None
+        Where the states of the alarms are kept.
     log_requests : bool
         Whether to log a line for each request.
     worker : int
@@ -43,6 +47,8 @@ class Settings:
     timeout: float = 30.0
     reload_every: float = 10.0
     threads: int = 1
+    false_alarms_per: float = 100_000
+    alarm_folder: Path | None = None
     log_requests: bool = True
     worker: int = 0
     exchange: Path | None = None
