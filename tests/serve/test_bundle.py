@@ -188,6 +188,15 @@ def test_names() -> None:
             model_name(Path(name))
 
 
+def test_without_torch(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is prepared is served; what is not, says where it can be."""
+    monkeypatch.setattr(bundles, "find_spec", lambda name: None)
+    with pytest.raises(InvalidModelError, match=r"serve .*model --prepare-only' where it is, and copy the folder"):
+        prepare(model)
+    make_bundle(model)
+    assert prepare(model).bundle.method == "DensityRegressor"
+
+
 def test_reasons_of_the_other_process(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one line, whatever it wrote."""
     weights = next(model.glob("weights-*"))

@@ -174,11 +174,15 @@ def test_few_and_weighted_conformal_rows(tmp_path: Path) -> None:
         scorer.half_width(0.9)
 
 
-def test_no_torch_in_the_process(numbers: DensityRegressor, raw: DensityRegressor, folder: Path) -> None:
-    """Nor scikit-learn, scipy or pandas: they take seconds to import, and may not be installed."""
+@pytest.mark.parametrize("without", [False, True], ids=["installed", "not installed"])
+def test_no_torch_in_the_process(without: bool, numbers: DensityRegressor, raw: DensityRegressor, folder: Path) -> None:
+    """Nor scikit-learn, scipy or pandas: they take seconds to import, and need not be installed."""
     rows = {name: json.dumps(columns_of(raw_table(3)[0])) for name in ("raw",)}
     code = f"""
 import json, sys
+training = ("torch", "sklearn", "scipy", "pandas", "safetensors", "matplotlib", "joblib", "lightning_fabric", "psutil")
+if {without}:
+    sys.modules |= dict.fromkeys(training)
 from pathlib import Path
 from density_regression.cli import app
 from density_regression.serve.app import create_app
@@ -187,7 +191,7 @@ import density_regression.serve.run
 app = create_app(Settings(models=(Path({str(folder / "numbers")!r}), Path({str(folder / "raw")!r}))))
 app.state.models.get("numbers").scorer([[1.0, 2.0]])
 app.state.models.get("raw").scorer(json.loads({rows["raw"]!r}))
-print([name for name in ("torch", "sklearn", "scipy", "pandas", "safetensors", "matplotlib") if name in sys.modules])
+print([name for name in training if sys.modules.get(name)])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.stdout.strip() == "[]", result.stderr

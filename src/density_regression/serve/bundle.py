@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,6 +188,11 @@ def prepare(folder: Path) -> Prepared:
     """
     if (prepared := current_bundle(folder)) is not None:
         return prepared
+    if find_spec("torch") is None:
+        raise InvalidModelError(
+            f"{folder} is not prepared for this version, which needs torch, and that is not installed here: run "
+            f"'density-regression serve {folder} --prepare-only' where it is, and copy the folder."
+        )
     command = [sys.executable, "-m", "density_regression.serve.prepare", str(folder)]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any, Final
 
-import numpy as np
-
 from density_regression.serve.bundle import Bundle, Input
 from density_regression.serve.mlflow import USUAL_OUTPUTS
 from density_regression.serve.models import Served
 from density_regression.serve.open_inference import metadata
 from density_regression.serve.scorer import OF_ROW
 from density_regression.serve.settings import Settings
-from density_regression.tabular.columns.dates import iso_texts
+from density_regression.tabular.profile import LEVELS, ColumnProfile, Profile
 
 __all__ = ["example_row", "openapi"]
 
@@ -71,21 +69,18 @@ def openapi(models: list[Served], settings: Settings) -> dict[str, Any]:
 
 def example_row(bundle: Bundle) -> dict[str, Any]:
     """A typical row: medians and frequent values, as far as the model knows them."""
-    coders = {} if bundle.columns is None else {coder["name"]: coder for coder in bundle.columns}
-    return {part.name: _example(part, coders.get(part.name)) for part in bundle.inputs}
+    known = {} if bundle.profile is None else {part.name: part for part in Profile.from_json(bundle.profile).columns}
+    return {part.name: _example(part, known.get(part.name)) for part in bundle.inputs}
 
 
-def _example(part: Input, coder: dict[str, Any] | None) -> Any:
-    if coder is None:
-        return 0.0
+def _example(part: Input, known: ColumnProfile | None) -> Any:
+    """The median or the most frequent value of a column; without a profile a value of its kind."""
+    if known is None or not (known.quantiles or known.values):
+        return {"number": 0.0, "boolean": False, "date": "2026-01-01", "time": "12:00"}.get(part.kind, "")
     if part.kind == "category":
-        return next(iter([*coder["values"], *coder["rare"]]), "")
-    if part.kind == "boolean":
-        return bool(coder["median"])
-    if part.kind == "number":
-        return coder["median"]
-    (text,) = iso_texts(np.array([coder["median"]]), part.kind)
-    return text
+        return known.values[0]
+    median = known.quantiles[LEVELS.index(0.5)]
+    return bool(median) if part.kind == "boolean" else median
 
 
 def _get(summary: str, kind: str) -> dict[str, Any]:
