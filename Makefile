@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage mutation lint format bench docs clean
+.PHONY: help install demo test browser coverage mutation lint format bench docs clean
 
 help: ## list these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 10
@@ -27,8 +27,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## the cubic toy: prints a table, writes a figure to demo/
 	$(BIN)/density-regression demo --out demo
 
-test: install lint ## lint, then the tests, in two processes
+test: install lint browser ## lint, then the tests, in two processes
 	$(BIN)/pytest -n 2 --dist worksteal --durations=15
+
+browser: .browser/.installed ## Chromium and axe-core, for the tests of the page
+
+# Without them those tests are skipped; with CI set they must run.
+.browser/.installed: tests/serve/page/install.sh
+	@tests/serve/page/install.sh && touch $@ || test -z "$$CI"
 
 coverage: install ## the tests a quarter slower, and the lines that they do not reach
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
@@ -72,6 +78,6 @@ docs: install ## build the site into site/, warnings are errors
 	$(BIN)/mkdocs build --strict
 
 clean: ## remove .venv and everything that was made
-	rm -rf .venv .venv-peers .mutation mutants.json bench demo build dist site htmlcov .coverage .coverage.* .hypothesis
+	rm -rf .venv .venv-peers .mutation .browser mutants.json bench demo build dist site htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,20 +1,14 @@
-"""The page for people, at `/`."""
+"""The page for people, at `/`: a form, the predictive distribution, and how familiar the row is. Needs no script."""
 
 from __future__ import annotations
 
 from fastapi import FastAPI
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 __all__ = ["add_page"]
 
 
-async def home(_request: Request) -> Response:
-    """To the list of what there is."""
-    return RedirectResponse("/docs")
-
-
 def add_page(app: FastAPI) -> None:
-    """Add the routes of the page to an app."""
-    app.router.routes.append(Route("/", home))
+    """Add the routes of the page to an app whose `state.models` has the models."""
+    from density_regression.serve.page.routes import ROUTES
+
+    app.router.routes.extend(ROUTES)
