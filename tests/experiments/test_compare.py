@@ -88,9 +88,9 @@ def test_what_is_done_is_not_done_again_unless_rows_or_settings_differ(tmp_path:
     assert [FitKey.of(record) for record in again] == [FitKey.of(first[-1])]
     assert again[0]["tests"] == first[-1]["tests"]
     assert run(plan, path) == []
-    assert len(run(Comparison(table, METHODS, n_folds=2, target="log"), path)) == 4
     other = Comparison(OwnTable("flats", table.X, table.y + 1), METHODS, n_folds=2)
     assert len(run(other, path)) == 4
+    assert len(run(Comparison(other.table, METHODS, n_folds=2, target="log"), path)) == 4
     with RecordFile(path) as file:
         assert len(other.records(file.records)) == 4
         assert [record["tests"] for record in plan.records(file.records)] == [

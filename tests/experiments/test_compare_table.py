@@ -59,6 +59,13 @@ def test_what_is_tested_comes_after_what_trains(seed: int, folds: int, moments: 
     assert time[first].max() < time[tested].min()
 
 
+def test_the_last_part_of_what_came_before_is_held_out() -> None:
+    for fold in table(400, time=np.arange(400.0)[::-1]).folds(3):
+        before = len(fold.train) + len(fold.held_out)
+        assert len(fold.held_out) == round(0.15 * before)
+        assert len(fold.test) == 100
+
+
 def test_groups_are_spread_evenly() -> None:
     labels = np.repeat(np.arange(7), [40, 20, 20, 10, 10, 10, 10]).tolist()
     sizes = [len(fold.test) for fold in table(120, groups=labels).folds(3)]

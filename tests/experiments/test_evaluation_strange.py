@@ -82,6 +82,28 @@ def test_an_inner_quantile_is_named_where_the_end_says_too_little() -> None:
     assert (trait.strange, trait.others) == (1.0, 0.0)
 
 
+def test_the_end_of_the_range_is_named_where_it_says_nearly_as_much_as_a_quantile() -> None:
+    strange = np.arange(100) < 40
+    km = np.where(strange, np.where(np.arange(100) < 35, 250.0, 99.5), 60.0)
+    (trait,) = traits(tallied(KM, km, strange))
+    assert trait.words == "`km` above 100 (the largest of training)"
+
+
+def test_a_quantile_is_named_where_the_end_of_the_range_says_much_less() -> None:
+    strange = np.arange(100) < 40
+    km = np.where(strange, np.where(np.arange(100) < 15, 250.0, 99.5), 60.0)
+    (trait,) = traits(tallied(KM, km, strange))
+    assert trait.words == "`km` above 99 (the 99 % quantile of training)"
+
+
+def test_a_gap_counts_as_never_seen_where_training_had_none_alone() -> None:
+    values, strange = np.array([np.nan, 50.0]), np.array([True, True])
+    for gaps, never in ((0.0, 1), (0.2, 0)):
+        found = tallied(KnownColumn("km", "number", gaps, KM.cuts), values, strange)
+        assert found.tallies[0].never[STRANGE] == found.never[STRANGE] == never
+        assert found.tallies[0].gaps[STRANGE] == 1
+
+
 def test_gaps_and_new_categories_are_named() -> None:
     strange = np.arange(100) < 40
     town = texts(*(["Rome"] * 30 + ["Bern"] * 10 + ["Ulm"] * 59 + ["Oslo"]))

@@ -34,11 +34,9 @@ class RowSample:
         }
         self._keys = keys[kept]
 
-    def columns(self, size: int | None = None) -> dict[str, Floats]:
-        """Columns of the sample, in the order of the rows; of fewer rows if `size` is smaller."""
-        order = np.argsort(self._keys)[: self._size if size is None else size]
-        chosen = np.sort(order)
-        return {name: values[chosen] for name, values in self._columns.items()}
+    def columns(self) -> dict[str, Floats]:
+        """Columns of the sample, in the order of the rows."""
+        return dict(self._columns)
 
     def _lowest(self, keys: Floats) -> NDArray[np.intp]:
         """Places of the lowest keys, in the order of the rows."""
