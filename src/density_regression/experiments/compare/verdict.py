@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from statistics import median
 from typing import Final
 
 from density_regression.experiments.compare.summary import Difference, Summary
@@ -49,9 +47,7 @@ def _ranking(of: Summary) -> Iterator[str]:
     if alike:
         yield f"About the same: {_above(alike)}."
     if unclear:
-        widths = [one.half_width for one in of.others if math.isfinite(one.half_width)]
-        least = f": differences below about {number(median(widths), 2)} may be" if widths else ""
-        yield f"Higher, but {of.splits} folds do not tell it from chance{least}: {_above(unclear)}."
+        yield f"Higher, but {of.splits} folds do not tell it from chance: {_above(unclear)}."
     if worse:
         parts = [f"{one.method} by {number(one.mean, 3)} ({_p_value(one.p_value)})" for one in worse]
         yield f"Worse: {', '.join(parts)}."
