@@ -10,8 +10,9 @@ import pytest
 
 from density_regression import DensityRegressor
 from density_regression.datasets import make_cubic
+from density_regression.serve import models as models_module
 from density_regression.serve.prepare import make_bundle
-from serve.helpers import QUICK, Client, raw_table, served
+from serve.helpers import QUICK, Client, prepared_here, raw_table, served
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +45,18 @@ def client(folder: Path, numbers: DensityRegressor, raw: DensityRegressor) -> It
     """A server with both models."""
     with served(folder / "numbers", folder / "raw") as client:
         yield client
+
+
+@pytest.fixture
+def model(tmp_path: Path, numbers: DensityRegressor, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose model tests may replace; what is put there is prepared in this process."""
+    monkeypatch.setattr(models_module, "prepare", prepared_here)
+    numbers.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture(scope="session")
+def other() -> DensityRegressor:
+    """Of as many columns as `numbers`, and quite another target."""
+    X = np.random.default_rng(1).normal(size=(100, 2))
+    return DensityRegressor(**QUICK).fit(X, 1000.0 + X[:, 0])

@@ -17,7 +17,9 @@ import pandas as pd
 from fastapi import FastAPI
 
 from density_regression.serve.app import create_app
+from density_regression.serve.bundle import Prepared, current_bundle
 from density_regression.serve.connections import Server
+from density_regression.serve.prepare import make_bundle
 from density_regression.serve.run import bind, configuration
 from density_regression.serve.settings import Settings
 
@@ -96,6 +98,19 @@ class Client(NamedTuple):
             return Answer(answer.status, given, answer.read())
         finally:
             connection.close()
+
+
+def prepared_here(folder: Path) -> Prepared:
+    """As `prepare` does it, in this process."""
+    make_bundle(folder)
+    found = current_bundle(folder)
+    assert found is not None
+    return found
+
+
+def look(client: Client) -> None:
+    """Let the server look for a new model in the place of "model"."""
+    asyncio.run(client.app.state.models.look("model"))
 
 
 @contextmanager

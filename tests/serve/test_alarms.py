@@ -13,8 +13,7 @@ import pytest
 
 from density_regression import DensityRegressor
 from density_regression.serve.alarm import Alarm
-from serve.helpers import Client, columns_of, raw_table, served
-from serve.test_reload import look, model, other, prepared_here  # noqa: F401 - fixtures
+from serve.helpers import Client, columns_of, look, raw_table, served
 
 FAR = [[50.0, -50.0]]
 
@@ -118,7 +117,7 @@ def test_a_full_disk(
     assert record.reason == "No space left on device"
 
 
-def test_a_new_model_has_a_new_alarm(model: Path, other: DensityRegressor, numbers: DensityRegressor) -> None:  # noqa: F811
+def test_a_new_model_has_a_new_alarm(model: Path, other: DensityRegressor, numbers: DensityRegressor) -> None:
     with served(model) as client:
         client("/invocations", {"inputs": usual(numbers, 5)})
         take(client)

@@ -12,39 +12,11 @@ import numpy as np
 import pytest
 
 from density_regression import DensityRegressor
-from density_regression.serve import models as models_module
-from density_regression.serve.bundle import Prepared, current_bundle
 from density_regression.serve.models import Models
-from density_regression.serve.prepare import make_bundle
 from density_regression.serve.settings import Settings
-from serve.helpers import QUICK, Client, columns_of, raw_table, served
+from serve.helpers import QUICK, columns_of, look, raw_table, served
 
 ROW = {"inputs": [[1.0, 2.0]]}
-
-
-def prepared_here(folder: Path) -> Prepared:
-    """As `prepare` does it, in this process."""
-    make_bundle(folder)
-    found = current_bundle(folder)
-    assert found is not None
-    return found
-
-
-@pytest.fixture
-def model(tmp_path: Path, numbers: DensityRegressor, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(models_module, "prepare", prepared_here)
-    numbers.save(tmp_path / "model")
-    return tmp_path / "model"
-
-
-@pytest.fixture(scope="module")
-def other() -> DensityRegressor:
-    X = np.random.default_rng(1).normal(size=(100, 2))
-    return DensityRegressor(**QUICK).fit(X, 1000.0 + X[:, 0])
-
-
-def look(client: Client) -> None:
-    asyncio.run(client.app.state.models.look("model"))
 
 
 def test_a_new_model_is_taken_up(

@@ -78,6 +78,7 @@ def configuration(app: FastAPI) -> uvicorn.Config:
     """Uvicorn's settings."""
     return uvicorn.Config(
         app,
+        loop="asyncio",
         http=Connection,
         ws="none",
         lifespan="on",
