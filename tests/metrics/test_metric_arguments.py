@@ -139,7 +139,15 @@ def test_bad_levels(metric: Metric, levels: object) -> None:
 
 
 def test_every_metric_is_exported() -> None:
-    others = {"auroc", "calibration_curve", "interval_width", "nll_own", "sharpness", "sparsification_curve"}
+    others = {
+        "auroc",
+        "calibration_curve",
+        "crps_log_normal",
+        "interval_width",
+        "nll_own",
+        "sharpness",
+        "sparsification_curve",
+    }
     scorers = {"make_scorer", "register_scorers"}
     assert {metric.__name__ for metric in ALL} | others | scorers == set(metrics.__all__)
     assert all(callable(getattr(metrics, name)) for name in metrics.__all__)

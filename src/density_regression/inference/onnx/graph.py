@@ -143,20 +143,21 @@ class Graph(nn.Module):
             mean, std = mean.maximum(-self.largest).minimum(self.largest), std.minimum(self.largest)
         log_moments = (mean, std) if self.has_log_moments else ()
         mean, std, *ends = self._in_units(mean, normal_std := std)
-        parts = self._parts(scaled, std / normal_std if self.law == "log" else None) if self.has_parts else ()
+        parts = self._parts(scaled, normal_std, std) if self.has_parts else ()
         if not self.has_density:
             return mean, std, *ends, *parts, *log_moments
         # The exporter merges the identical passes of the encoder.
         return mean, std, cast(DensityRegression, self.model).log_density(scaled), *ends, *parts, *log_moments
 
-    def _parts(self, scaled: Tensor, factor: Tensor | None) -> tuple[Tensor, ...]:
-        """The parts of the standard deviation, times a factor (n, k) from that of the logarithm to the target's."""
+    def _parts(self, scaled: Tensor, normal_std: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+        """The parts of the standard deviation `std` (n, k) of the target: of the law's Normal it is `normal_std`."""
         parts = []
         decomposition = cast(DensityRegression, self.model).decompose(scaled)
         for part in (decomposition.aleatoric, decomposition.disagreement, decomposition.distance):
             assert part is not None
             in_units = part.to(self.dtype) * (along(self.y_scale, part) if part.ndim > 2 else self.y_scale)
-            parts.append((in_units if factor is None else in_units * factor).minimum(self.largest))
+            # The share first: the ratio of the two standard deviations may be more than the largest number.
+            parts.append((in_units / normal_std * std if self.law == "log" else in_units).minimum(self.largest))
         return tuple(parts)
 
     def _in_units(self, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
