@@ -206,6 +206,8 @@ def test_what_is_refused(given: Any, message: str, client: Client) -> None:
         ({"datatype": "BYTES"}, struct.pack("<I", 2**31) + b"a" * 12, "does not hold 2 strings"),
         ({"datatype": "BYTES"}, struct.pack("<I", 1) + b"\xff" + struct.pack("<I", 0), "not UTF-8"),
         ({"datatype": "BYTES"}, b"\0\0", "does not hold 2 strings"),
+        ({"datatype": "BYTES"}, b"\0\0\0\0", "does not hold 2 strings"),
+        ({"datatype": "BYTES"}, b"\0" * 12, "does not hold 2 strings"),
         ({"datatype": "FP64"}, struct.pack("<dd", 1.0, float("inf")), "infinity"),
     ],
 )
