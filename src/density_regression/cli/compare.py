@@ -12,7 +12,7 @@ from rich.console import Console
 
 from density_regression.cli.errors import fail
 from density_regression.cli.resumable import check_methods, resumable, split_names
-from density_regression.cli.tables import Decimal, Encoding, Missing, Separator, Text, open_data
+from density_regression.cli.tables import Decimal, Encoding, Missing, Plugin, Separator, Text, open_data
 
 if TYPE_CHECKING:
     from density_regression.experiments.compare.plan import Comparison
@@ -76,9 +76,7 @@ def compare(
     encoding: Encoding = None,
     missing: Missing = None,
     text: Text = None,
-    plugin: Annotated[
-        str | None, typer.Option(help="Python module to import first, which registers methods of your own.")
-    ] = None,
+    plugin: Plugin = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Fit all methods to the same parts of a table, and say which predict the rest best, and what they cost.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from density_regression.cli.errors import fail
-from density_regression.cli.tables import Decimal, Encoding, Missing, Separator, open_data
+from density_regression.cli.tables import Decimal, Encoding, Missing, Plugin, Separator, open_data
 
 if TYPE_CHECKING:
     from density_regression.experiments.evaluation.evaluation import Evaluation
@@ -33,9 +33,7 @@ def evaluate(
     decimal: Decimal = None,
     encoding: Encoding = None,
     missing: Missing = None,
-    plugin: Annotated[
-        str | None, typer.Option(help="Python module to import first, which registers classes of your own.")
-    ] = None,
+    plugin: Plugin = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the evaluation as one JSON object.")] = False,
 ) -> None:
     """Judge a model on rows with targets: metrics, calibration, errors, strange rows; one page that loads nothing.

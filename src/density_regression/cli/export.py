@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from density_regression.cli.errors import fail
-from density_regression.cli.tables import Decimal, Encoding, Missing, Separator, open_data
+from density_regression.cli.tables import Decimal, Encoding, Missing, Plugin, Separator, open_data
 
 if TYPE_CHECKING:
     from density_regression.estimators.base import DeepRegressor
@@ -33,9 +33,7 @@ def export(
         Path | None,
         typer.Option(help="Table to compare file and model on, of any kind that `fit` reads: held-out rows."),
     ] = None,
-    plugin: Annotated[
-        str | None, typer.Option(help="Python module to import first, which registers classes of your own.")
-    ] = None,
+    plugin: Plugin = None,
     separator: Separator = None,
     decimal: Decimal = None,
     encoding: Encoding = None,

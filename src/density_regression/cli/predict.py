@@ -13,7 +13,7 @@ import typer
 
 from density_regression.cli.errors import fail
 from density_regression.cli.fit import Task
-from density_regression.cli.tables import Decimal, Encoding, Missing, Separator, open_data
+from density_regression.cli.tables import Decimal, Encoding, Missing, Plugin, Separator, open_data
 
 if TYPE_CHECKING:
     from density_regression.estimators.base import DeepRegressor
@@ -49,9 +49,7 @@ def predict(
     decimal: Decimal = None,
     encoding: Encoding = None,
     missing: Missing = None,
-    plugin: Annotated[
-        str | None, typer.Option(help="Python module to import first, which registers classes of your own.")
-    ] = None,
+    plugin: Plugin = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say what was done in JSON.")] = False,
     task: Annotated[
         Task | None, typer.Option(help="What the model has learnt.", show_default="what the model says")

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from density_regression.tabular.files import TableFile
 
-__all__ = ["Decimal", "Encoding", "Missing", "Separator", "Text", "open_data"]
+__all__ = ["Decimal", "Encoding", "Missing", "Plugin", "Separator", "Text", "open_data"]
 
 TABLES = "Reading tables"
 
@@ -44,6 +44,7 @@ Text = Annotated[
         rich_help_panel=TABLES,
     ),
 ]
+Plugin = Annotated[str | None, typer.Option(help="Python module to import first, which registers classes of your own.")]
 
 
 def open_data(

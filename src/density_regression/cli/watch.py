@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from density_regression.cli.errors import fail
-from density_regression.cli.tables import Decimal, Encoding, Missing, Separator, open_data
+from density_regression.cli.tables import Decimal, Encoding, Missing, Plugin, Separator, open_data
 
 if TYPE_CHECKING:
     from density_regression.serve.alarm import Alarm, AlarmReport
@@ -51,9 +51,7 @@ def watch(
     decimal: Decimal = None,
     encoding: Encoding = None,
     missing: Missing = None,
-    plugin: Annotated[
-        str | None, typer.Option(help="Python module to import first, which registers classes of your own.")
-    ] = None,
+    plugin: Plugin = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each alarm, and the end.")] = False,
 ) -> None:
     """Ring an alarm when rows are no longer like those that the model knows: since when, which columns, by how much.
