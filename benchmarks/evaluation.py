@@ -20,9 +20,7 @@ from typing import Any
 
 import torch
 from _timing import finish, machine
-from streaming import EPOCHS, FITTED, LAUNCH, generate, rows
-
-from density_regression import DensityRegressor
+from streaming import FITTED, LAUNCH, fitted, generate, rows
 
 
 def main() -> None:
@@ -33,9 +31,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        train = rows(FITTED, seed=0)
-        reg = DensityRegressor(epochs=EPOCHS, random_state=0, verbose=False)
-        reg.fit(train.drop_columns(["y"]), train.column("y").to_numpy()).save(folder / "model")
+        fitted(rows(FITTED, seed=0)).save(folder / "model")
         figures: dict[str, Any] = {"machine": machine()}
         for count in args.rows:
             generate(folder / "rows.parquet", count)

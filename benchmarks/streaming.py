@@ -54,8 +54,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         train = rows(FITTED, seed=0)
-        reg = DensityRegressor(epochs=EPOCHS, random_state=0, verbose=False)
-        reg.fit(train.drop_columns(["y"]), train.column("y").to_numpy()).save(folder / "model")
+        reg = fitted(train)
+        reg.save(folder / "model")
         reg.to_onnx(folder / "model.onnx")
         figures: dict[str, Any] = {"machine": machine() | {"onnxruntime": onnxruntime.__version__}}
         figures["columns"] = {field.name: str(field.type) for field in train.schema}
@@ -68,6 +68,12 @@ def main() -> None:
         figures["rows a processor second beside the loop's"] = last[rate] / figures["ONNX Runtime"][rate]
         figures["peak of the last over that of the first"] = last["peak MiB"] / first["peak MiB"]
     finish(figures, args.json)
+
+
+def fitted(train: pa.Table) -> DensityRegressor:
+    """A default model of the rows."""
+    reg = DensityRegressor(epochs=EPOCHS, random_state=0, verbose=False)
+    return reg.fit(train.drop_columns(["y"]), train.column("y").to_numpy())
 
 
 def rows(count: int, seed: int) -> pa.Table:
