@@ -1,9 +1,10 @@
-"""Gaps and tails: the default, one setting and no search, beside searched settings of its former self and of rivals.
+"""Gaps, tails and standard splits: the default beside its former self and five networks, each with its settings searched.
 
-    python benchmarks/gaps.py [OURS.jsonl] [RECORDS.jsonl]
+    python benchmarks/gaps.py [uci-shift | uci] [OURS.jsonl RECORDS.jsonl]
 
-OURS are records of `bench uci-shift --protocol tuned --budget 1 --methods Density-Regression`, RECORDS those of the
-tuned comparison. Prints Markdown: means over the splits of each cell, and on how many cells ours is lower.
+OURS are records of `bench uci-shift --protocol tuned --budget 8 --methods Density-Regression` (of `uci` with a budget of
+2, but 8 for naval and protein), RECORDS those of the tuned comparison. Prints Markdown: means over the splits of each
+cell, and on how many cells ours is lower.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import numpy as np
 from density_regression.experiments.records import Record, read_records
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-FILES = [RESULTS / "members" / "uci-shift-tuned.jsonl", RESULTS / "tuned" / "uci-shift-tuned.jsonl"]
 OURS, FIVE = "Density-Regression", "Deep Ensembles"
 
 Cells = dict[tuple[str, str], dict[str, dict[str, float]]]
@@ -29,15 +29,16 @@ def cells(records: list[Record], method: str) -> Cells:
     for record in records:
         if record["method"] == method and not record.get("search"):
             (test,) = (name for name in record["tests"] if name != "validation")
-            kind = record["split"].partition(":")[0]
+            kind = record["split"].partition(":")[0] if record["suite"] == "uci-shift" else "standard"
             found[record["dataset"], kind][record["split"]] = record["tests"][test]["metrics"]
     return found
 
 
 def main() -> None:
     """Print the table."""
-    ours_file, others_file = map(Path, sys.argv[1:]) if len(sys.argv) > 2 else FILES
-    ours, records = cells(read_records([ours_file]), OURS), read_records([others_file])
+    suite, *files = sys.argv[1:] or ["uci-shift"]
+    ours_file, others_file = files or (RESULTS / part / f"{suite}-tuned.jsonl" for part in ("members", "tuned"))
+    ours, records = cells(read_records([Path(ours_file)]), OURS), read_records([Path(others_file)])
     former, five = cells(records, OURS), cells(records, FIVE)
     wins = dict.fromkeys(("NLL, rescaled", "NLL, as they come", "CRPS", "NLL of the former default"), 0)
     print("| | NLL, ours | former default | five networks | rescaled | CRPS, ours / five |")
