@@ -1,8 +1,8 @@
-"""Gaps, tails and standard splits: the default beside its former self and five networks, each with its settings searched.
+"""Gaps, tails and standard splits: the default beside its former self and five networks, all with settings searched.
 
     python benchmarks/gaps.py [uci-shift | uci] [OURS.jsonl RECORDS.jsonl]
 
-OURS are records of `bench uci-shift --protocol tuned --budget 8 --methods Density-Regression` (of `uci` with a budget of
+OURS are records of `bench uci-shift --protocol tuned --budget 8 --methods Density-Regression` (of `uci` a budget of
 2, but 8 for naval and protein), RECORDS those of the tuned comparison. Prints Markdown: means over the splits of each
 cell, and on how many cells ours is lower.
 """
