@@ -75,9 +75,9 @@ else
 endif
 
 docs: install ## build the site into site/, warnings are errors
-	$(BIN)/mkdocs build --strict
+	$(BIN)/zensical build --strict
 
 clean: ## remove .venv and everything that was made
 	rm -rf .venv .venv-peers .mutation .browser mutants.json bench demo build dist site htmlcov .coverage .coverage.* .hypothesis
-	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
