@@ -141,10 +141,10 @@ def test_searches_by_name_and_cross_validated(registered) -> None:
 
 def test_the_example_of_the_documentation(registered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DeepRegressor.__init__.__kwdefaults__, "epochs", 1)
-    page = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "tuning.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n([^`]*register_scorers.*?)```", page, flags=re.DOTALL)
     names = {"X": X, "y": y}
-    exec(compile(block, "index.md", "exec"), names)
+    exec(compile(block, "tuning.md", "exec"), names)
     assert np.isfinite(names["nll"])
     assert (names["scores"]["test_score"] < 0).all()
     assert names["search"].best_estimator_.epochs == 1
