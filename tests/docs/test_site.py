@@ -108,6 +108,13 @@ def test_every_page_is_in_the_menu() -> None:
     assert [page for page in pages if f": {page}\n" not in menu and f"- {page}\n" not in menu] == []
 
 
+def test_an_own_encoder_takes_twenty_lines() -> None:
+    page = (ROOT / "docs" / "guides" / "encoder.md").read_text(encoding="utf-8")
+    section = page.partition("## In twenty lines")[2].partition("```python\n")[2].partition("```")[0]
+    assert "fit_density_regression(model" in section
+    assert len([line for line in section.splitlines() if line]) <= 20
+
+
 def test_links_lead_somewhere(site: Path) -> None:
     assert list(broken(site)) == []
 
