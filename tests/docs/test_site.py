@@ -145,8 +145,11 @@ def test_phones_show_pages_whole(browser: Any, address: str) -> None:
 def test_searching_finds_the_page(browser: Any, address: str) -> None:
     page = browser.new_page()
     page.goto(address)
-    page.keyboard.press("Control+k")
-    page.wait_for_timeout(500)
+    for _ in range(10):  # until the page listens
+        page.keyboard.press("Control+k")
+        page.wait_for_timeout(1000)
+        if page.evaluate("document.activeElement.shadowRoot !== null"):
+            break
     missed = {}
     for words, wanted in QUESTIONS.items():
         page.keyboard.press("Control+a")
