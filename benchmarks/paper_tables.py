@@ -2,10 +2,10 @@
 
     python benchmarks/paper_tables.py
 
-Ours are those by the paper's settings (`bench --protocol paper`), but for the last table, of the present default: mean over splits of NLL, RMSE, the paper's
-calibration error and sharpness in standard deviations of the training targets. The paper's "Deterministic" is the
-Gaussian network, and its NLL of EDL that of Student's t. Its weather is in standardised units, with
-NLL' = 2 log std + r^2 / std^2: ours are converted by NLL' = 2 (NLL - log(sd of the training targets)) - log(2 pi).
+Ours are those by the paper's settings (`bench --protocol paper`), but for the last table, of the present default: mean
+over splits of NLL, RMSE, the paper's calibration error and sharpness in standard deviations of the training targets.
+The paper's "Deterministic" is the Gaussian network, and its NLL of EDL that of Student's t. Its weather is in units of
+the training targets' sd, with NLL' = 2 log std + r^2 / std^2, so ours becomes 2 (NLL - log sd) - log(2 pi).
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def weather(results: Results, printed: dict[tuple[str, str, str], Printed]) -> N
 
     tests = (
         ("jena_climate_2020", "", "Weather, Jena 2020: ours (paper, 2009 to 2016)"),
-        ("jena_climate_2022_ood", "o", "Weather, Saaleaue 2022: ours (paper)"),
+        ("jena_climate_2022_ood", "o", "Weather, 2022: ours (paper, Saaleaue 2022)"),
     )
     both_tests(results, printed, Layout("time-series", "jena_climate_2020", tests, figures))
 

@@ -5,7 +5,7 @@ python docs/figures/rivals.py
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -73,21 +73,48 @@ def chart(wins: dict[tuple[str, str, str], int], tables: int) -> Figure:
 
 def print_tables(cells: Cells, wins: dict[tuple[str, str, str], int], methods: list[str], tables: list[str]) -> None:
     """Counts, and detection and cost, as Markdown."""
-    print("| lower than ours on, of 17: at home / shifted | NLL | CRPS | calibration error | RMSE |")
-    print("|---|---:|---:|---:|---:|")
-    for method in methods:
-        if method != OURS:
-            counts = (f"{wins[method, HOME, metric]} / {wins[method, SHIFTED, metric]}" for metric in METRICS)
-            print(f"| {method} | " + " | ".join(counts) + " |")
-    print("\n| | AUROC of std | AUROC of score | std too small by, home | shifted | seconds to fit |")
+    print("| lower than ours on, of 17: at home / shifted | NLL | by its own law | CRPS | calibration error | RMSE |")
     print("|---|---:|---:|---:|---:|---:|")
     for method in methods:
+        if method != OURS:
+            counts = [f"{wins[method, HOME, metric]} / {wins[method, SHIFTED, metric]}" for metric in METRICS]
+            print(f"| {method} | " + " | ".join([counts[0], own_law(cells, method, tables), *counts[1:]]) + " |")
+    print(
+        "\n| best of all on, of 17: home / shifted | NLL | CRPS | calibration error | RMSE |\n|---|---:|---:|---:|---:|"
+    )
+    best = {(t, m): Counter(best_of(cells, methods, table, t, m) for table in tables) for _, t, m in wins}
+    for method in methods:
+        print(
+            f"| {method} | "
+            + " | ".join(f"{best[HOME, m][method]} / {best[SHIFTED, m][method]}" for m in METRICS)
+            + " |"
+        )
+    print("\n| home / shifted | NLL above ours | AUROC of std / of score | std too small by | seconds to fit |")
+    print("|---|---:|---:|---:|---:|")
+    for method in methods:
         own = [cells[method, table] for table in tables]
+        above = [
+            np.median([mean(cells[method, t], test, "nll") - mean(cells[OURS, t], test, "nll") for t in tables])
+            for test in (HOME, SHIFTED)
+        ]
         auroc = [np.mean([mean(records, SHIFTED, name) for records in own]) for name in ("auroc_std", "auroc_score")]
         factor = [np.median([mean(records, test, "std_factor") for records in own]) for test in (HOME, SHIFTED)]
         seconds = np.median([np.mean([record["seconds"]["fit"] for record in records]) for records in own])
-        shown = ["" if np.isnan(value) else f"{value:.2f}" for value in (*auroc, *factor)]
-        print(f"| {method} | " + " | ".join(shown) + f" | {seconds:.1f} |")
+        shown = [*(" / ".join(f"{v:.2f}" for v in pair) for pair in (above, auroc, factor)), f"{seconds:.1f}"]
+        print(f"| {method} | " + " | ".join(shown).replace(" / nan", "") + " |")
+
+
+def best_of(cells: Cells, methods: list[str], table: str, test: str, metric: str) -> str:
+    return min(methods, key=lambda method: mean(cells[method, table], test, metric))
+
+
+def own_law(cells: Cells, method: str, tables: list[str]) -> str:
+    """On how many tables the NLL of a method's own law is lower than ours; empty where it has none."""
+    if np.isnan(mean(cells[method, tables[0]], HOME, "nll_own")):
+        return ""
+    own = {test: [mean(cells[method, table], test, "nll_own") for table in tables] for test in (HOME, SHIFTED)}
+    ours = {test: [mean(cells[OURS, table], test, "nll") for table in tables] for test in (HOME, SHIFTED)}
+    return " / ".join(str(int(np.sum(np.less(own[test], ours[test])))) for test in (HOME, SHIFTED))
 
 
 if __name__ == "__main__":
