@@ -77,7 +77,7 @@ def growth() -> Figure:
     ax.axhline(1, color=GREY, linewidth=1, linestyle=":")
     ax.set(yscale="log", ylim=(0.5, 1e6), xlabel="times its distance from the mean row", xticks=(1, 2, 4, 6, 8))
     ax.set_title("Diabetes: std of a row moved outwards,\ntimes its std at home (median row)")
-    ax.legend(loc="upper right")
+    ax.legend(loc="upper center")
     return figure
 
 
