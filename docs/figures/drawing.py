@@ -61,7 +61,7 @@ def save(figure: Figure, name: str) -> None:
     path = Path(os.environ.get("FIGURES", IMAGES)) / f"{name}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = StringIO()
-    figure.savefig(drawn, format="svg", dpi=150, metadata={"Date": None})
+    figure.savefig(drawn, format="svg", dpi=150, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     # Hundredths of a point are enough for curves, and half the file.
     short = re.sub(r' d="[^"]*"', lambda curve: re.sub(r"(\.\d\d)\d+", r"\1", curve[0]), drawn.getvalue())
     path.write_text(short, encoding="utf-8")
