@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test browser coverage mutation lint format bench docs clean
+.PHONY: help install demo test browser coverage mutation lint format bench docs figures clean
 
 help: ## list these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 10
@@ -75,9 +75,13 @@ else
 endif
 
 docs: install ## build the site into site/, warnings are errors
-	$(BIN)/mkdocs build --strict
+	$(BIN)/zensical build --strict
+
+figures: install ## draw the figures of "How it works" anew, into docs/images/how
+	for script in idea family tempering members parts awareness collapse rivals; do \
+		$(BIN)/python docs/figures/$$script.py || exit 1; done
 
 clean: ## remove .venv and everything that was made
 	rm -rf .venv .venv-peers .mutation .browser mutants.json bench demo build dist site htmlcov .coverage .coverage.* .hypothesis
-	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

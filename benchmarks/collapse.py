@@ -1,6 +1,6 @@
 """Feature collapse in a constructed case: what an encoder forgets, no density on its features can see.
 
-    python benchmarks/collapse.py [--out docs/images/collapse.png] [--seeds 5]
+    python benchmarks/collapse.py [--out demo/collapse.png] [--seeds 5]
 
 The target depends on the first of two inputs only, so a network has no need of the second. Every encoder is asked
 about (x1, 0), amid its training rows, and about (x1, 4) and (x1, -4), far from them all: a ReLU may forget one side
@@ -47,7 +47,7 @@ FIGURES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/images/collapse.png"))
+    parser.add_argument("--out", type=Path, default=Path("demo/collapse.png"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
@@ -62,6 +62,7 @@ def main() -> None:
             found[name].append(figures(reg, seed))
             drawn.setdefault(name, reg)
     print_table(found)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     draw(drawn, rows(ROWS, 0)[0]).savefig(args.out, dpi=160)
 
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/page.md, of a model of used cars that never were: python docs/page_images.py."""
+"""The pictures of docs/guides/page.md, of a model of used cars that never were: python docs/page_images.py."""
 
 from __future__ import annotations
 

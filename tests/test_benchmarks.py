@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
-from density_regression import DensityRegressor
+from density_regression import DensityRegressor, metrics
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "benchmarks").rglob("*.py"))
@@ -57,6 +58,14 @@ def test_settings_of_the_hidden_shifts(names) -> None:
     with found["changed"]({"teacher.BLOCK_ROWS": 3, "distillation.JITTER": 0.1}):
         assert (found["teacher"].BLOCK_ROWS, found["distillation"].JITTER) == (3, 0.1)
     assert before == (found["teacher"].BLOCK_ROWS, found["distillation"].JITTER)
+
+
+def test_weather_in_the_units_of_the_paper(names) -> None:
+    rng = np.random.default_rng(0)
+    y, mean, std, sd = rng.normal(9, 4, 50), rng.normal(9, 4, 50), rng.uniform(0.5, 2, 50), 7.5
+    loss = np.mean(2 * np.log(std / sd) + ((y - mean) / std) ** 2)
+    found = names(ROOT / "benchmarks" / "paper_tables.py")["in_their_units"](metrics.nll(y, mean, std), sd)
+    assert found == pytest.approx(loss)
 
 
 def test_files_that_mutation_names(names, monkeypatch: pytest.MonkeyPatch) -> None:

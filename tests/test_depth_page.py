@@ -1,4 +1,4 @@
-"""The tables of docs/depth.md, against the records that they are said to come from."""
+"""The tables of docs/results/depth.md, against the records that they are said to come from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLACES = {
 
 def table(first: str) -> list[list[str]]:
     """The cells below the header that begins with `first`."""
-    lines = (DOCS / "depth.md").read_text(encoding="utf-8").splitlines()
+    lines = (DOCS / "results" / "depth.md").read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(first))
     rows = []
     for line in [lines[start], *lines[start + 2 :]]:

@@ -236,7 +236,9 @@ def test_a_part_that_forgets_its_arguments_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-PLUGIN, USE = re.findall(r"```python\n(.*?)```", (DOCS / "own.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+PLUGIN, USE, *_ = re.findall(
+    r"```python\n(.*?)```", (DOCS / "guides" / "extending.md").read_text(encoding="utf-8"), flags=re.DOTALL
+)
 
 
 @pytest.fixture
@@ -256,7 +258,7 @@ def forget_plugin(name: str) -> None:
 def test_the_page_about_it(plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(".")
     names: dict[str, Any] = {}
-    exec(compile(USE, "docs/own.md", "exec"), names)
+    exec(compile(USE, "docs/guides/extending.md", "exec"), names)
     np.testing.assert_array_equal(names["mean"], names["reg"].predict(names["X"]))
     assert (names["std"] > 0).all()
 

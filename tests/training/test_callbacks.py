@@ -277,11 +277,10 @@ def test_csv_of_a_fit_and_of_the_next(tmp_path: Path) -> None:
 
 def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(DeepRegressor.__init__.__kwdefaults__, "epochs", 2)
-    page = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "training.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n([^`]*class Printer.*?)```", page, flags=re.DOTALL)
     names = {"X": X, "y": y, "DensityRegressor": DensityRegressor}
-    exec(compile(block, "index.md", "exec"), names)
+    exec(compile(block, "training.md", "exec"), names)
     assert capsys.readouterr().out.startswith("teach 1: ")
     assert names["ax"].get_legend_handles_labels()[1][:2] == ["training loss", "held-out loss"]
     assert [row["epoch"] for row in rows_of(tmp_path / "losses.csv")][:2] == ["1", "2"]

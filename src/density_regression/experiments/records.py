@@ -20,7 +20,7 @@ except ImportError:  # pragma: no cover - Windows has no such locks
 __all__ = ["FitKey", "Record", "RecordFile", "latest", "read_records"]
 
 Record = dict[str, Any]
-"""Result of one fit; `docs/bench.md` describes its fields."""
+"""Result of one fit; `docs/guides/bench.md` describes its fields."""
 
 
 class FitKey(NamedTuple):
