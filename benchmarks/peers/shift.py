@@ -142,7 +142,11 @@ def run(key: FitKey, data_dir: str | None) -> Record:
     """Fit one method to one split, and score it; an error is recorded, not raised."""
     split = SUITE.load(key.dataset, key.split, data_dir)
     record = {**key._asdict(), **provenance(), "peers": {name: version(name) for name in PACKAGES}}
-    record |= {"machine": machine(), "data": SUITE.checksum(key.dataset, data_dir), "rows": len(split.train.y)}
+    record |= {
+        "machine": machine(),
+        "data": SUITE.checksum(key.dataset, data_dir),
+        "rows": {"train": len(split.train.y)},
+    }
     try:
         return record | scored(key, split)
     except Exception as error:  # one fit must not end the others
