@@ -96,7 +96,7 @@ def command(folder: Path, out: Path, *options: str, kill: bool = False) -> dict[
                 rss, pss = rss + memory.rss, pss + memory.pss
                 used = process.cpu_times()
                 processor[process.pid] = used.user + used.system
-                if kill and not killed and parts >= slices(folder) // 3 and "MapWorker" in " ".join(process.cmdline()):
+                if kill and not killed and parts >= slices(folder) // 3 and "in_folder" in " ".join(process.cmdline()):
                     killed = process.pid
                     os.kill(killed, signal.SIGKILL)
         peak_rss, peak_pss = max(peak_rss, rss), max(peak_pss, pss)

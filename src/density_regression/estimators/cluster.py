@@ -1,26 +1,22 @@
-"""Predictions of a Parquet table by several processes, on one machine or many: Ray Data with a pool of actors.
+"""Predictions of a Parquet table by several processes, on one machine or many, by tasks of Ray.
 
-The table is divided into slices of row groups. An actor reads a slice, predicts its rows as `stream_predictions` does,
-and writes them as one Parquet file: rows do not pass through Ray's object store, and a part that was lost with its
-actor is written once more, by another, in the same place.
+The table is divided into slices of row groups. A task reads a slice, predicts its rows as `stream_predictions` does,
+and writes them as one Parquet file: rows do not pass through Ray, and a part that was lost with its process is written
+once more, by another, in the same place.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 
 from density_regression.estimators.streaming import predicted_columns, stream_predictions, with_columns
-from density_regression.io.extras import import_extra
+from density_regression.io.cluster import results
 from density_regression.tabular.files import TableFile, TableWriter
 from density_regression.tabular.files.slices import Slice, divided
 
@@ -29,17 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ScoredPart", "scored_parts"]
 
-TRIES: Final = 4
-"""Times that a slice is begun: Ray starts lost actors anew without end, and one slice may be what they all die of."""
-
 
 class ScoredPart(NamedTuple):
-    """Part `number`, which holds the rows of that slice; `unfamiliar` is None of a method without a density."""
+    """Part `number`, which holds the rows of that slice.
+
+    `unfamiliar` is None of a method without a density; `said` are the warnings: text, file and line.
+    """
 
     number: int
     rows: int
     unfamiliar: int | None
     path: Path
+    said: list[tuple[str, str, int]]
 
 
 def scored_parts(
@@ -58,142 +55,84 @@ def scored_parts(
     Parameters
     ----------
     ray : module
-        Connected to a cluster, see `connected`.
+        As `connected` gives it.
     load : callable
-        Called in every actor; gives the fitted regressor.
+        Called once in every process; gives the fitted regressor.
     table : TableFile
         Parquet, in files that every machine of the cluster sees by the same path.
     folder : Path
-        Exists, and is seen by every machine as well.
+        Exists, is empty, and is seen by every machine as well.
     coverage : float
         Of the interval.
     workers : int, optional
-        Most actors, of one processor each; by default as many as the cluster has processors.
+        Most slices at once; by default one for each processor of the cluster.
 
     Raises
     ------
     ValueError
         If a value cannot be read or predicted; nobody removes the parts that were written before.
     RuntimeError
-        If a slice is lost again and again.
+        If a slice was lost again and again, or a machine does not see a file.
     """
-    data = _quiet_ray_data()
-    slices = divided(table)
-    processors = int(ray.cluster_resources().get("CPU", 1))
-    most = min(workers or processors, len(slices))
-    scorer = {
+    shared = {
         "load": load,
-        "slices": slices,
+        "folder": folder,
         "columns": table.columns,
         "missing": table.missing,
         "coverage": coverage,
         "schema": _schema(load(), table, coverage),
-        "folder": folder,
     }
-    numbers = data.from_items([{"slice": i} for i in range(len(slices))], override_num_blocks=len(slices))
-    parts = numbers.map_batches(
-        _Scorer,
-        batch_size=1,
-        batch_format="numpy",
-        num_cpus=1,
-        compute=data.ActorPoolStrategy(min_size=1, initial_size=min(most, processors), max_size=most),
-        fn_constructor_kwargs=scorer,
-    )
-    try:
-        for row in parts.iter_rows():
-            yield _checked(row, folder)
-    except ray.exceptions.RayError as error:
-        raise RuntimeError(f"Ray gave up: {str(error).strip().splitlines()[-1]}") from error
+    calls = ({"number": i, "part": part} for i, part in enumerate(divided(table)))
+    for scored in results(ray, write_part, calls, shared, workers):
+        for message, file, line in scored.said:
+            warnings.warn_explicit(message, UserWarning, file, line)
+        yield scored
 
 
-def part_path(folder: Path, number: int) -> Path:
-    """Path of a part; by their names parts are in order."""
-    return folder / f"part-{number:06d}.parquet"
+_LOADED: dict[Path, DeepRegressor] = {}
+"""The regressor of the job that writes to a folder: a process of Ray is used for many tasks."""
 
 
-@dataclass
-class _Scorer:
-    """An actor: reads slices by their number, and writes their rows with predictions."""
-
-    load: Callable[[], DeepRegressor]
-    slices: Sequence[Slice]
-    columns: Sequence[str]
-    missing: Sequence[str]
-    coverage: float
-    schema: Any
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.regressor: DeepRegressor | None = None
-        torch.set_num_threads(1)
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Write the part of one slice; what to say of it, one of each."""
-        number = int(batch["slice"][0])
-        rows, unfamiliar, problem = 0, -1, ""
-        with warnings.catch_warnings(record=True) as caught:
-            try:
-                rows, unfamiliar = self._write(number)
-            except (ImportError, OSError) as error:
-                problem = f"On {platform.node()}: {error}"
-            except (RuntimeError, ValueError) as error:
-                # Not raised: Ray would print a traceback, and try again.
-                problem = str(error)
-        said = [[str(one.message), one.filename, one.lineno] for one in caught]
-        counts = {"slice": number, "rows": rows, "unfamiliar": unfamiliar}
-        return {name: np.array([count]) for name, count in counts.items()} | {
-            name: np.array([text], dtype=object) for name, text in (("problem", problem), ("said", json.dumps(said)))
-        }
-
-    def _write(self, number: int) -> tuple[int, int]:
-        if self.regressor is None:
-            self.regressor = self.load()
-        self._count_try(number)
-        rows, unfamiliar = 0, -1
-        table = self.slices[number].table(self.columns, self.missing)
-        with TableWriter(part_path(self.folder, number), schema=self.schema) as writer:
-            for batch, predicted in stream_predictions(self.regressor, table, self.coverage):
-                added = predicted_columns(predicted)
-                writer.write(with_columns(batch.table, added))
-                rows += len(batch.table)
-                if "unfamiliar" in added:
-                    unfamiliar = max(unfamiliar, 0) + int(added["unfamiliar"].sum())
-        return rows, unfamiliar
-
-    def _count_try(self, number: int) -> None:
-        """One byte more for each time that a slice is begun, in a file that outlives the actor."""
-        with (self.folder / f".tries-{number}").open("ab") as tries:
-            tries.write(b".")
-            count = tries.tell()
-        if count > TRIES:
-            path, first, end, rows = self.slices[number]
-            raise RuntimeError(
-                f"{path}: row groups {first} to {end - 1} ({rows:,} rows) were begun {TRIES} times, and each time the "
-                "process was lost. If it lacked memory, give it fewer workers on each machine (--workers)."
-            )
+def write_part(
+    number: int,
+    part: Slice,
+    *,
+    load: Callable[[], DeepRegressor],
+    folder: Path,
+    columns: Sequence[str],
+    missing: Sequence[str],
+    coverage: float,
+    schema: Any,
+) -> ScoredPart:
+    """Write the predictions of one slice."""
+    torch.set_num_threads(1)
+    path = folder / f"part-{number:06d}.parquet"
+    rows, unfamiliar = 0, None
+    with warnings.catch_warnings(record=True) as caught:
+        try:
+            regressor = _loaded(folder, load)
+            with TableWriter(path, schema=schema) as writer:
+                for batch, predicted in stream_predictions(regressor, part.table(columns, missing), coverage):
+                    added = predicted_columns(predicted)
+                    writer.write(with_columns(batch.table, added))
+                    rows += len(batch.table)
+                    if "unfamiliar" in added:
+                        unfamiliar = (unfamiliar or 0) + int(added["unfamiliar"].sum())
+        except (ImportError, OSError) as error:
+            # What one machine sees or has installed, another may not.
+            raise RuntimeError(f"On {platform.node()}: {error}") from error
+    said = [(str(one.message), one.filename, one.lineno) for one in caught]
+    return ScoredPart(number, rows, unfamiliar, path, said)
 
 
-def _quiet_ray_data() -> Any:
-    """The module `ray.data`, which then says errors only; all else is in its log files."""
-    data = import_extra("ray.data", needed_by='The engine "ray"', extra="ray")
-    data.DataContext.get_current().enable_progress_bars = False
-    for handler in logging.getLogger("ray.data").handlers:
-        if isinstance(handler, logging.StreamHandler):
-            handler.setLevel(logging.ERROR)
-    return data
+def _loaded(folder: Path, load: Callable[[], DeepRegressor]) -> DeepRegressor:
+    if folder not in _LOADED:
+        _LOADED.clear()
+        _LOADED[folder] = load()
+    return _LOADED[folder]
 
 
 def _schema(regressor: DeepRegressor, table: TableFile, coverage: float) -> Any:
     """Types of all columns, as one process would write them: those of the first rows."""
     batch, predicted = next(stream_predictions(regressor, table, coverage, rows=1))
     return with_columns(batch.table, predicted_columns(predicted)).schema
-
-
-def _checked(row: dict[str, Any], folder: Path) -> ScoredPart:
-    """What an actor says of a part; its warnings are given here, and its error is raised."""
-    for message, file, line in json.loads(row["said"]):
-        warnings.warn_explicit(message, UserWarning, file, line)
-    if row["problem"]:
-        raise ValueError(row["problem"])
-    unfamiliar = None if row["unfamiliar"] < 0 else row["unfamiliar"]
-    return ScoredPart(row["slice"], row["rows"], unfamiliar, part_path(folder, row["slice"]))

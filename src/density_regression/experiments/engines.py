@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from joblib import Parallel, delayed
 
-from density_regression.io.cluster import connected
+from density_regression.io.cluster import connected, results
 
 __all__ = ["Compute", "EngineName", "engine"]
 
@@ -18,12 +17,12 @@ EngineName = Literal["local", "ray"]
 
 
 class Compute(Protocol):
-    """Calls a function many times, and yields what it returns, in the order in which it is done."""
+    """Calls a function many times."""
 
     def __call__(
         self, function: Callable[..., Any], calls: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]
     ) -> Iterator[Any]:
-        """Results of `function(**call, **shared)`."""
+        """Yield what `function(**call, **shared)` returns, in the order in which it is done."""
 
 
 @contextmanager
@@ -35,9 +34,8 @@ def engine(
     Parameters
     ----------
     name : {"local", "ray"}
-        Processes of this machine by joblib, or those of a Ray cluster. joblib's own backend for Ray returns nothing
-        before all is done, and loses what a lost process had; so calls are tasks of Ray, which are repeated if their
-        process is lost.
+        Processes of this machine by joblib, or a Ray cluster. joblib's own backend for Ray returns nothing before all
+        is done, and ends if a process is lost; so calls are tasks of Ray.
     jobs : int
         Most calls at once; -1 is one for each processor, and on Ray as many as there is room for.
     address : str, optional
@@ -46,52 +44,15 @@ def engine(
         Whether each call on Ray needs a GPU.
     """
     if name == "local":
-        yield _Local(jobs)
+        yield partial(_locally, jobs)
         return
-    with connected(address, None if jobs < 1 else jobs) as ray:
-        yield _OnRay(ray, jobs, 1 if on_gpu else 0)
+    at_once = None if jobs < 1 else jobs
+    with connected(address, at_once) as ray:
+        yield partial(results, ray, at_once=at_once, gpus=int(on_gpu))
 
 
-class _Local:
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-
-    def __call__(
-        self, function: Callable[..., Any], calls: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]
-    ) -> Iterator[Any]:
-        parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered")
-        yield from parallel(delayed(function)(**call, **shared) for call in calls)
-
-
-class _OnRay:
-    def __init__(self, ray: Any, jobs: int, gpus: int) -> None:
-        self.ray, self.jobs, self.gpus = ray, jobs, gpus
-
-    def __call__(
-        self, function: Callable[..., Any], calls: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]
-    ) -> Iterator[Any]:
-        ray, waiting, folder = self.ray, iter(calls), os.getcwd()
-
-        def in_folder(**given: Any) -> Any:
-            # Paths may be relative, and a plugin may lie there.
-            with suppress(OSError):
-                os.chdir(folder)
-            return function(**given)
-
-        task = ray.remote(num_cpus=1, num_gpus=self.gpus)(in_folder)
-        # Once for all calls: a table need not be sent with each.
-        given = {name: ray.put(value) for name, value in shared.items()}
-        first = waiting if self.jobs < 1 else islice(waiting, self.jobs)
-        running = [task.remote(**call, **given) for call in first]
-        try:
-            while running:
-                (done,), running = ray.wait(running)
-                running += [task.remote(**call, **given) for call in islice(waiting, 1)]
-                yield ray.get(done)
-        except ray.exceptions.RayTaskError as error:
-            raise error.as_instanceof_cause() from None
-        except ray.exceptions.RayError as error:
-            raise RuntimeError(f"Ray gave up: {str(error).strip().splitlines()[0]}") from error
-        finally:
-            for left in running:
-                ray.cancel(left, force=True)
+def _locally(
+    jobs: int, function: Callable[..., Any], calls: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]
+) -> Iterator[Any]:
+    parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
+    yield from parallel(delayed(function)(**call, **shared) for call in calls)
