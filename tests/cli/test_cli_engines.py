@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from flats import message, run
 
-from density_regression import DensityRegressor, load
+from density_regression import load
+from density_regression.baselines import GaussianRegressor
+from density_regression.cli.predict_ray import _joined
 from density_regression.estimators import cluster
 from density_regression.estimators.cluster import ScoredPart, write_part
+from density_regression.io.cluster import connected
 from density_regression.tabular.files import open_table
 from density_regression.tabular.files.slices import Slice, divided
 
@@ -25,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, and tables."""
     folder = tmp_path_factory.mktemp("rows")
     x = np.linspace(0, 1, 40)
-    reg = DensityRegressor(hidden=(4,), epochs=1, members=0, random_state=0, verbose=False)
+    reg = GaussianRegressor(hidden=(4,), epochs=1, random_state=0, verbose=False)
     reg.fit(pa.table({"x": x}), x).save(folder / "model")
     pq.write_table(pa.table({"x": x}), folder / "good.parquet")
     (folder / "rows.csv").write_text("x\n1\n")
@@ -80,7 +84,6 @@ def test_text_is_not_divided(folder: Path) -> None:
 
 def write(folder: Path, part: Slice, out: Path) -> ScoredPart:
     schema = pa.schema([("x", pa.float64()), *((name, pa.float64()) for name in ("mean", "std", "low", "high"))])
-    schema = schema.append(pa.field("familiarity", pa.float64())).append(pa.field("unfamiliar", pa.bool_()))
     shared = {"columns": ["x"], "missing": (), "coverage": 0.9, "schema": schema, "folder": out}
     return write_part(0, part, load=lambda: load(folder / "model"), **shared)
 
@@ -105,3 +108,46 @@ def test_warnings_of_a_task_are_in_its_answer(folder: Path, tmp_path: Path, monk
     monkeypatch.setattr(cluster, "stream_predictions", warn)
     (part,) = divided(open_table(folder / "good.parquet"))
     assert write(folder, part, tmp_path).said[0][:2] == ("a town that is new", __file__)
+
+
+def test_parts_are_joined_in_their_order_whenever_they_come(tmp_path: Path) -> None:
+    parts = []
+    for i in range(4):
+        pq.write_table(pa.table({"x": [2 * i, 2 * i + 1]}), tmp_path / f"{i}.parquet")
+        parts.append(ScoredPart(i, 2, None, tmp_path / f"{i}.parquet", []))
+    joined = _joined((parts[i] for i in (2, 0, 3, 1)), tmp_path / "out.parquet")
+    assert [part.number for part in joined] == [0, 1, 2, 3]
+    assert pq.read_table(tmp_path / "out.parquet").column("x").to_pylist() == list(range(8))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+class NoRay(ModuleType):
+    """In the place of `ray`: not connected, and refuses."""
+
+    def __init__(self) -> None:
+        super().__init__("ray")
+        self.asked: dict[str, object] = {}
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **options: object) -> None:
+        self.asked = options
+        raise ConnectionError("nobody answers\nmore of it")
+
+
+@pytest.mark.parametrize(
+    ("address", "variable", "expected"),
+    [(None, "", "local"), ("auto", "10.0.0.2:6379", "auto"), (None, "10.0.0.2:6379", "10.0.0.2:6379")],
+)
+def test_a_cluster_that_does_not_answer(
+    address: str | None, variable: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = NoRay()
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setenv("RAY_ADDRESS", variable)
+    with pytest.raises(RuntimeError, match=f"No Ray cluster at '{expected}': nobody answers$"), connected(address, 3):
+        pass
+    assert fake.asked["address"] == expected
+    # Processors are those of a cluster that is started here alone.
+    assert fake.asked.get("num_cpus") == (3 if expected == "local" else None)

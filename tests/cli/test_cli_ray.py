@@ -193,3 +193,16 @@ def test_an_error_of_a_call_is_that_error() -> None:
 
     with engine("ray", 2) as compute, pytest.raises(ValueError, match="invalid literal for int"):
         list(compute(whole, [{"text": "x"}], {}))
+
+
+def test_interrupted_nothing_is_left(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("density_regression.io.progress.RowProgress.advance", interrupt)
+    result = run("predict", folder / "model", folder / "rows", "--engine", "ray", "--out", tmp_path / "out")
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted: nothing was written.\n"
+    time.sleep(1)
+    assert list(tmp_path.iterdir()) == []
+    assert ray.available_resources()["CPU"] == 2

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from density_regression.tabular.files import TableFile
 
 __all__ = ["check_parquet_out", "write_by_ray"]
+
+REMOVALS: Final = 10
+"""Attempts to remove a folder."""
 
 
 def check_parquet_out(out: Path | None) -> None:
@@ -45,11 +49,12 @@ def write_by_ray(
 
     rows, unfamiliar = 0, None
     with (
-        connected(address, workers) as ray,
         _hidden_folder(out) as folder,
+        connected(address, workers) as ray,
         RowProgress("predict", table.rows) as progress,
+        closing(scored_parts(ray, load, table, folder, coverage, workers)) as scored,
     ):
-        parts = _counted(scored_parts(ray, load, table, folder, coverage, workers), progress)
+        parts = _counted(scored, progress)
         done = list(parts) if not out.suffix else _joined(parts, out)
         for part in done:
             rows += part.rows
@@ -99,7 +104,12 @@ def _hidden_folder(out: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        # A process that was told to end may write once more.
+        for _ in range(REMOVALS):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+            time.sleep(0.2)
 
 
 def _clean(folder: Path, names: list[str]) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import platform
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,7 +47,7 @@ def scored_parts(
     folder: Path,
     coverage: float,
     workers: int | None = None,
-) -> Iterator[ScoredPart]:
+) -> Generator[ScoredPart, None, None]:
     """Write the predictions of a table as parts of a folder; each as soon as it is done, which may be out of order.
 
     The rows of all parts, by their numbers, are those of `stream_predictions`, bit for bit if the machines have the
@@ -83,10 +84,11 @@ def scored_parts(
         "schema": _schema(load(), table, coverage),
     }
     calls = ({"number": i, "part": part} for i, part in enumerate(divided(table)))
-    for scored in results(ray, write_part, calls, shared, workers):
-        for message, file, line in scored.said:
-            warnings.warn_explicit(message, UserWarning, file, line)
-        yield scored
+    with closing(results(ray, write_part, calls, shared, workers)) as parts:
+        for scored in parts:
+            for message, file, line in scored.said:
+                warnings.warn_explicit(message, UserWarning, file, line)
+            yield scored
 
 
 _LOADED: dict[Path, DeepRegressor] = {}

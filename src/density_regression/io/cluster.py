@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from itertools import islice
 from typing import Any, Final
@@ -66,7 +66,7 @@ def results(
     shared: Mapping[str, Any],
     at_once: int | None = None,
     gpus: int = 0,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Yield what `function(**call, **shared)` returns for many calls, in the order in which it is done.
 
     Each call is a task of Ray with one processor, which is repeated if its process or machine is lost. Relative paths
