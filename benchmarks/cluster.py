@@ -9,7 +9,8 @@ one of Ray's workers is killed after a third of the parts.
 
 Memory is that of the command with all processes that it starts, sampled four times a second: the sum of their resident
 memory (RSS), in which memory that several share counts for each, and of their proportional shares (PSS), in which it
-counts once. Processor seconds are those of all processes. The load of the machine is noted, as others may use it.
+counts once. Processor seconds are those of all processes. The load of the machine is noted, as others may use it: Ray's
+workers give way to all others unless `RAY_worker_niceness=0` is set.
 """
 
 from __future__ import annotations
