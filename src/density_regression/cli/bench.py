@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
+from density_regression.cli.engines import Address, Engine, check_engine
 from density_regression.cli.errors import fail
 from density_regression.cli.resumable import check_methods, resumable, split_names
 
 if TYPE_CHECKING:
     from density_regression.experiments.bench import Bench
+    from density_regression.experiments.engines import EngineName
     from density_regression.experiments.records import RecordFile
     from density_regression.experiments.suites import NaturalShifts
 
@@ -58,12 +60,17 @@ def bench(
     plugin: Annotated[
         str | None, typer.Option(help="Python module to import first, which registers methods of your own.")
     ] = None,
+    engine: Engine = "local",
+    address: Address = None,
 ) -> None:
     """Fit every method to every split of a suite. What is there already is not run again: interrupt it as you like."""
     own_options = {"--target": target, "--train": train, "--test": test, "--drop": drop, "--rows": rows}
     if suite != "shift" and (given := [name for name, value in own_options.items() if value is not None]):
         raise typer.BadParameter(f"{suite} has no {', '.join(given)}; the suite shift has.")
+    check_engine(engine, address)
     if suite == "depth":
+        if engine != "local":
+            raise typer.BadParameter("depth runs in one process: leave --engine out.", param_hint="--engine")
         if protocol not in (None, "paper") or datasets or splits or plugin:
             raise typer.BadParameter(
                 "depth has no --protocol, --datasets or --splits, and no --plugin; it has --seeds."
@@ -113,7 +120,7 @@ def bench(
     except (ImportError, OSError, ValueError) as error:
         fail(str(error))
     plan = Bench(suite, chosen, names, wanted or None, splits, seeds or 1, data_dir, budget, device, plugin, own_suite)
-    _run(plan, file, jobs)
+    _run(plan, file, jobs, engine, address)
 
 
 def _natural_shifts(
@@ -134,7 +141,7 @@ def _natural_shifts(
     return NaturalShifts(table, max_rows)
 
 
-def _run(plan: Bench, file: RecordFile, jobs: int) -> None:
+def _run(plan: Bench, file: RecordFile, jobs: int, engine: EngineName, address: str | None) -> None:
     from density_regression.experiments.progress import BenchProgress
 
     console = Console(stderr=True, markup=False)
@@ -142,7 +149,7 @@ def _run(plan: Bench, file: RecordFile, jobs: int) -> None:
         console.print(f"{file.path}: {file.dropped} half-written line(s) removed.", soft_wrap=True)
     failed = 0
     with resumable(file), BenchProgress(plan, file, console) as progress:
-        for record in plan.run(file, jobs):
+        for record in plan.run(file, jobs, engine, address):
             progress.update(record)
             failed += "error" in record
     if failed:

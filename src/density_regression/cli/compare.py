@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from density_regression.cli.engines import Address, Engine, check_engine
 from density_regression.cli.errors import fail
 from density_regression.cli.resumable import check_methods, resumable, split_names
 from density_regression.cli.tables import Decimal, Encoding, Missing, Plugin, Separator, Text, open_data
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from density_regression.experiments.compare.plan import Comparison
     from density_regression.experiments.compare.summary import Summary
     from density_regression.experiments.compare.table import OwnTable
+    from density_regression.experiments.engines import EngineName
     from density_regression.experiments.records import Record, RecordFile
 
 __all__ = ["compare"]
@@ -78,6 +80,8 @@ def compare(
     text: Text = None,
     plugin: Plugin = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    engine: Engine = "local",
+    address: Address = None,
 ) -> None:
     """Fit all methods to the same parts of a table, and say which predict the rest best, and what they cost.
 
@@ -87,6 +91,7 @@ def compare(
         raise typer.BadParameter("--group and --time both say how rows are divided: leave one of them out.")
     if jobs == 0:
         raise typer.BadParameter("0 processes do nothing; -1 is one for each core.", param_hint="--jobs")
+    check_engine(engine, address)
 
     from density_regression.cli.training_rows import Roles
     from density_regression.experiments.compare.plan import Comparison
@@ -105,7 +110,7 @@ def compare(
         file = RecordFile(out / f"{table.name}.jsonl")
     except (ImportError, OSError, ValueError) as error:
         fail(str(error))
-    records = _run(plan, file, jobs, console)
+    records = _run(plan, file, console, jobs, engine, address)
     _report(plan, records, out, as_json)
 
 
@@ -155,13 +160,15 @@ def _read(data: Path, roles: Any, rows: int, positive: bool, reading: dict[str, 
     return table
 
 
-def _run(plan: Comparison, file: RecordFile, jobs: int, console: Console) -> list[Record]:
+def _run(
+    plan: Comparison, file: RecordFile, console: Console, jobs: int, engine: EngineName, address: str | None
+) -> list[Record]:
     """Run what is missing, and return the records of this comparison."""
     from density_regression.experiments.progress import BenchProgress
 
     found = list(file.records)
     with resumable(file, to_stderr=True), BenchProgress(plan, file, console) as progress:
-        for record in plan.run(file, jobs):
+        for record in plan.run(file, jobs, engine, address):
             progress.update(record)
             found.append(record)
     return plan.records(found)

@@ -6,24 +6,23 @@ import json
 import os
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from density_regression.cli.engines import CLUSTER, Address, Engine, check_engine
 from density_regression.cli.errors import fail
 from density_regression.cli.fit import Task
+from density_regression.cli.predict_ray import check_parquet_out, write_by_ray
 from density_regression.cli.tables import Decimal, Encoding, Missing, Plugin, Separator, open_data
 
 if TYPE_CHECKING:
     from density_regression.estimators.base import DeepRegressor
-    from density_regression.estimators.prediction import Predictions
     from density_regression.tabular.files import TableFile
 
 __all__ = ["predict"]
-
-UNFAMILIAR = 0.01
-"""Familiarity below which a row is called unfamiliar."""
 
 MANY = 0.05
 """Share of unfamiliar rows from which on a hint is given; of rows like those of training, one in a hundred is."""
@@ -55,6 +54,14 @@ def predict(
         Task | None, typer.Option(help="What the model has learnt.", show_default="what the model says")
     ] = None,
     device: Annotated[str, typer.Option(help='Where to compute for images: "cpu", "cuda" or "auto".')] = "auto",
+    engine: Engine = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes of the engine ray, of a processor each.", show_default="all", rich_help_panel=CLUSTER
+        ),
+    ] = None,
+    address: Address = None,
 ) -> None:
     """Predict the rows of a table: its columns, and mean, std, low, high, familiarity and unfamiliar.
 
@@ -70,14 +77,20 @@ def predict(
     if len(data) > 1:
         raise typer.BadParameter("Give one table, or a folder of files with the same columns.", param_hint="DATA")
     _check_out(data[0], out)
+    check_engine(engine, address, workers)
+    if engine == "ray":
+        check_parquet_out(out)
 
     from density_regression import load
 
     try:
         table = open_data(data[0], separator, decimal, encoding, missing)
-        regressor = load(model, plugin=plugin)
+        read = partial(load, model.resolve(), plugin=plugin)
         with warnings.catch_warnings(record=True) as caught:
-            rows, unfamiliar = _write(regressor, table, out, coverage)
+            if engine == "ray" and out is not None:
+                rows, unfamiliar = write_by_ray(read, table, out, coverage, workers, address)
+            else:
+                rows, unfamiliar = _write(read(), table, out, coverage)
     except KeyboardInterrupt:
         typer.echo("Interrupted: nothing was written.", err=True)
         raise typer.Exit(130) from None
@@ -109,7 +122,7 @@ def _check_out(data: Path, out: Path | None) -> None:
 
 def _write(regressor: DeepRegressor, table: TableFile, out: Path | None, coverage: float) -> tuple[int, int | None]:
     """Write the predictions; number of rows, and of unfamiliar ones if the method knows them."""
-    from density_regression.estimators.streaming import stream_predictions
+    from density_regression.estimators.streaming import predicted_columns, stream_predictions, with_columns
     from density_regression.io.progress import RowProgress
     from density_regression.tabular.files import TableWriter
 
@@ -123,37 +136,14 @@ def _write(regressor: DeepRegressor, table: TableFile, out: Path | None, coverag
     ):
         for batch, predicted in stream_predictions(regressor, table, coverage):
             # Text stays as it was; in Parquet, what the model read as numbers are numbers.
-            written = batch.given if as_text else batch.table
-            added = _columns(predicted)
-            for name, values in added.items():
-                written = written.append_column(_free(name, written.column_names), [values])
+            added = predicted_columns(predicted)
+            written = with_columns(batch.given if as_text else batch.table, added)
             writer.write(written)
             rows += len(written)
             if "unfamiliar" in added:
                 unfamiliar = (unfamiliar or 0) + int(added["unfamiliar"].sum())
             progress.advance(len(written))
     return rows, unfamiliar
-
-
-def _columns(predicted: Predictions) -> dict[str, Any]:
-    """Columns to add, each (n,): of several targets mean_0, mean_1 and so on."""
-    columns = {}
-    for name in ("mean", "std", "low", "high"):
-        part = getattr(predicted, name)
-        if part.ndim == 1:
-            columns[name] = part
-        else:
-            columns |= {f"{name}_{i}": column for i, column in enumerate(part.T)}
-    if predicted.familiarity is not None:
-        columns["familiarity"] = predicted.familiarity
-        columns["unfamiliar"] = predicted.familiarity < UNFAMILIAR
-    return columns
-
-
-def _free(name: str, taken: list[str]) -> str:
-    while name in taken:
-        name += "_predicted"
-    return name
 
 
 def _report(rows: int, unfamiliar: int | None, out: Path | None, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from density_regression.tabular.files.table import ROWS
 if TYPE_CHECKING:
     from density_regression.estimators.base import DeepRegressor
 
-__all__ = ["inputs_of", "stream_predictions"]
+__all__ = ["UNFAMILIAR", "inputs_of", "predicted_columns", "stream_predictions", "with_columns"]
+
+UNFAMILIAR: Final = 0.01
+"""Familiarity below which a row is called unfamiliar."""
 
 
 def stream_predictions(
@@ -29,6 +32,31 @@ def stream_predictions(
     kinds = column_kinds(regressor, table.columns)
     for batch in table.batches(kinds, rows):
         yield batch, regressor._predict_all(inputs_of(regressor, batch, tuple(kinds)), coverage)
+
+
+def predicted_columns(predicted: Predictions) -> dict[str, Any]:
+    """Columns of predictions by their names, each (n,): of several targets mean_0, mean_1 and so on."""
+    columns = {}
+    for name in ("mean", "std", "low", "high"):
+        part = getattr(predicted, name)
+        if part.ndim == 1:
+            columns[name] = part
+        else:
+            columns |= {f"{name}_{i}": column for i, column in enumerate(part.T)}
+    if predicted.familiarity is not None:
+        columns["familiarity"] = predicted.familiarity
+        columns["unfamiliar"] = predicted.familiarity < UNFAMILIAR
+    return columns
+
+
+def with_columns(table: Any, columns: dict[str, Any]) -> Any:
+    """An Arrow table with further columns; one whose name is taken gets "_predicted" at its end."""
+    for name, values in columns.items():
+        free = name
+        while free in table.column_names:
+            free += "_predicted"
+        table = table.append_column(free, [values])
+    return table
 
 
 def inputs_of(regressor: DeepRegressor, batch: Batch, names: Sequence[str]) -> Any:

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
-from joblib import Parallel, delayed
 
+from density_regression.experiments.engines import EngineName, engine
 from density_regression.experiments.fitting import run_fits, search_splits
 from density_regression.experiments.protocols import (
     Hyperparameters,
@@ -87,35 +87,31 @@ class Bench:
         n_splits = len(search_splits(self.suite, dataset, self.data_dir, self.own_suite))
         return [FitKey(self.suite, self.protocol, dataset, f"search {index}", i, method) for i in range(n_splits)]
 
-    def run(self, file: RecordFile, jobs: int) -> Iterator[Record]:
+    def run(
+        self, file: RecordFile, jobs: int, engine_name: EngineName = "local", address: str | None = None
+    ) -> Iterator[Record]:
         """Run the fits that the file lacks, those of the search first; yield each record after it is in the file.
 
         Splits of one data set are fitted together by one process. A fit that failed, or was made with other settings
-        or on other rows, is repeated.
+        or on other rows, is repeated. The engine is one of `engine`, to which `jobs` and `address` go.
         """
         done = file.done()
-        for keys in (self.search_fits(), self.fits()):
-            parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
-            missing = self.missing(keys, done)
-            # Whole groups, even if only part of one is missing: random draws depend on the other fits of the batch.
-            work = [
-                delayed(run_fits)(
-                    group,
-                    self._settings(group[0], done),
-                    self.data_dir,
-                    self._origin(group[0]),
-                    self.plugin,
-                    self.own_suite,
-                )
-                for group in joint_fits(keys)
-                if not missing.isdisjoint(group)
-            ]
-            for record in (record for records in parallel(work) for record in records):
-                key = FitKey.of(record)
-                if key in missing:
-                    file.append(record)
-                    done[key] = record
-                    yield record
+        with engine(engine_name, jobs, address, on_gpu=self.device.startswith("cuda")) as compute:
+            for keys in (self.search_fits(), self.fits()):
+                missing = self.missing(keys, done)
+                # Whole groups, even if only part of one is missing: random draws depend on the other fits of the batch.
+                work = [
+                    {"keys": group, "settings": self._settings(group[0], done), "provenance": self._origin(group[0])}
+                    for group in joint_fits(keys)
+                    if not missing.isdisjoint(group)
+                ]
+                shared = {"data_dir": self.data_dir, "plugin": self.plugin, "own_suite": self.own_suite}
+                for record in (record for records in compute(run_fits, work, shared) for record in records):
+                    key = FitKey.of(record)
+                    if key in missing:
+                        file.append(record)
+                        done[key] = record
+                        yield record
 
     def missing(self, keys: Sequence[FitKey], done: dict[FitKey, Record]) -> set[FitKey]:
         """Fits that are not done, or were done with other settings or on other rows."""

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from joblib import Parallel, delayed
-
 from density_regression.experiments.compare.fits import run_fit
 from density_regression.experiments.compare.table import OwnTable
+from density_regression.experiments.engines import EngineName, engine
 from density_regression.experiments.provenance import provenance
 from density_regression.experiments.records import FitKey, Record, RecordFile
 
@@ -56,19 +55,22 @@ class Comparison:
             if (record := done.get(key)) is None or record.get("settings") != settings or record.get("data") != data
         }
 
-    def run(self, file: RecordFile, jobs: int) -> Iterator[Record]:
-        """Run the fits that the file lacks; yield each record after it is in the file."""
+    def run(
+        self, file: RecordFile, jobs: int, engine_name: EngineName = "local", address: str | None = None
+    ) -> Iterator[Record]:
+        """Run the fits that the file lacks; yield each record after it is in the file.
+
+        The engine is one of `engine`, to which `jobs` and `address` go.
+        """
         missing = self.missing(self.fits(), file.done())
         folds = self.table.folds(self.n_folds)
         origin = provenance() | {"device": self.device, "data": self.table.checksum}
-        work = (
-            delayed(run_fit)(key, self.table, folds[int(key.split)], self._settings(), origin, self.plugin)
-            for key in self.fits()
-            if key in missing
-        )
-        for record in Parallel(n_jobs=jobs, return_as="generator_unordered")(work):
-            file.append(record)
-            yield record
+        work = ({"key": key, "fold": folds[int(key.split)]} for key in self.fits() if key in missing)
+        shared = {"table": self.table, "settings": self._settings(), "origin": origin, "plugin": self.plugin}
+        with engine(engine_name, jobs, address, on_gpu=self.device.startswith("cuda")) as compute:
+            for record in compute(run_fit, work, shared):
+                file.append(record)
+                yield record
 
     def records(self, file_records: Sequence[Record]) -> list[Record]:
         """Those of a file that belong to this comparison, the last of each fit that did not fail."""

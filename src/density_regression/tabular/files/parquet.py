@@ -20,14 +20,18 @@ _PANDAS_INDEX: Final = re.compile(r"__index_level_[0-9]+__")
 
 
 class ParquetFile(Part):
-    """One Parquet file."""
+    """One Parquet file, or some consecutive row groups of it; `group_rows` has the number of rows of each."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, groups: range | None = None) -> None:
         self.path = path
         self.dialect = None
         with self._opened() as file:
-            self.rows = file.metadata.num_rows
+            counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
             names = file.schema_arrow.names
+        self._groups = range(len(counts)) if groups is None else groups
+        self._before = sum(counts[: self._groups.start])
+        self.group_rows = tuple(counts[self._groups.start : self._groups.stop])
+        self.rows = sum(self.group_rows)
         self.columns = tuple(name for name in names if not _PANDAS_INDEX.fullmatch(name))
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -39,14 +43,14 @@ class ParquetFile(Part):
         with self._opened() as file:
             try:
                 # An iterator of a Dataset would keep what it has read.
-                for batch in file.iter_batches(rows, columns=names, use_threads=False):
+                for batch in file.iter_batches(rows, self._groups, columns=names, use_threads=False):
                     yield arrow.Table.from_batches([batch])
             except (arrow.ArrowException, OSError) as error:
                 raise self._damaged(error) from error
 
     def place(self, row: int) -> str:
         """A row (0 is the first) in words."""
-        return f"row {row + 1}"
+        return f"row {self._before + row + 1}"
 
     def _opened(self) -> Any:
         arrow = import_extra("pyarrow", needed_by="Reading tables", extra="data")

@@ -60,16 +60,26 @@ class TableFile:
         Number of rows, if the files say.
     dialect : Dialect or None
         Separator, decimal sign and encoding; None of Parquet.
+    missing : tuple of str
+        Texts that mean a gap, besides the usual ones.
     """
 
-    def __init__(self, path: Path, parts: Sequence[Part], missing: Sequence[str], text: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        parts: Sequence[Part],
+        missing: Sequence[str],
+        text: Sequence[str],
+        columns: Sequence[str] | None = None,
+    ) -> None:
         self.path = path
         self.parts = tuple(parts)
-        self.columns = parts[0].columns
+        self.missing = tuple(missing)
+        # The same ones, maybe in another order.
+        self.columns = parts[0].columns if columns is None else tuple(columns)
         self.dialect = parts[0].dialect
         counts = [part.rows for part in parts]
         self.rows = None if None in counts else sum(count for count in counts if count is not None)
-        self._missing = tuple(missing)
         self._text = tuple(text)
         if self.rows == 0:
             raise TableError(f"{path} has column names, but no rows.")
@@ -127,7 +137,7 @@ class TableFile:
                 batch = Batch(given, given, first, part, start)
                 table = given
                 for name, kind in kinds.items():
-                    values = read_as(batch, name, kind, self._missing)
+                    values = read_as(batch, name, kind, self.missing)
                     table = table.set_column(table.schema.get_field_index(name), name, values)
                 yield Batch(table, given, first, part, start)
                 first, start = first + len(given), start + len(given)
@@ -137,11 +147,11 @@ class TableFile:
     def _inferred(self, name: str, column: Any) -> Any:
         arrow = import_extra("pyarrow", needed_by="Reading tables", extra="data")
         if self.dialect is None:
-            column = typed(column, self._missing)
+            column = typed(column, self.missing)
             return column.cast(arrow.string()) if name in self._text else column
         if name in self._text:
-            return without_gaps(column, self._missing)
-        values = infer(column, self.dialect.decimal, self._missing)
+            return without_gaps(column, self.missing)
+        values = infer(column, self.dialect.decimal, self.missing)
         if isinstance(values, Unreadable):
             raise self._mixed(name, values)
         return values

@@ -33,9 +33,13 @@ class TableWriter:
         File to write; its folder is made if missing.
     separator, decimal : str
         Of text; a .tsv always has tabs.
+    schema : pyarrow.Schema, optional
+        Of Parquet: types of the columns, in place of those of the first table written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, separator: str = ",", decimal: str = ".") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, separator: str = ",", decimal: str = ".", schema: Any = None
+    ) -> None:
         self.path = Path(path)
         self._is_stdout = os.fspath(path) == "-"
         name = self.path.name.lower()
@@ -48,6 +52,7 @@ class TableWriter:
         self._file: IO[bytes] | None = None
         self._stream: Any = None
         self._schema: Any = None
+        self._given_schema = schema
 
     def __enter__(self) -> Self:
         if self._is_stdout:
@@ -83,7 +88,8 @@ class TableWriter:
         parquet = import_extra("pyarrow.parquet", needed_by="Writing Parquet", extra="data")
         if self._schema is None:
             # Metadata of pandas describe columns that are no longer all.
-            self._schema = table.schema.remove_metadata()
+            given = self._given_schema
+            self._schema = (table.schema if given is None else given).remove_metadata()
             # Numbers hardly ever repeat.
             texts = [field.name for field in self._schema if not arrow.types.is_floating(field.type)]
             self._stream = parquet.ParquetWriter(self._file, self._schema, use_dictionary=texts)
