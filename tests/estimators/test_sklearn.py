@@ -34,8 +34,8 @@ def own_factory(inputs: int) -> nn.Module:
 
 @pytest.fixture(params=estimators().values(), ids=list(estimators()))
 def estimator(request: pytest.FixtureRequest) -> BaseEstimator:
-    """Each of the eleven; the rivals with few epochs, as scikit-learn checks its own that iterate."""
-    few = {} if request.param is DensityRegressor else {"epochs": 20}
+    """Each of the eleven, small and with few epochs, as scikit-learn checks its own that iterate."""
+    few = {"epochs": 20} if request.param is DensityRegressor else {"epochs": 10, "hidden": (32,)}
     return request.param(**few)
 
 
