@@ -33,6 +33,16 @@ class TableWriter:
         File to write; its folder is made if missing.
     separator, decimal : str
         Of text; a .tsv always has tabs.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> with TableWriter("flats.csv") as writer:
+    ...     writer.write(pa.table({"area": [60, 82], "town": ["Ulm", "Bern"]}))
+    >>> print(open("flats.csv").read(), end="")
+    area,town
+    60,Ulm
+    82,Bern
     """
 
     def __init__(self, path: str | os.PathLike[str], *, separator: str = ",", decimal: str = ".") -> None:
