@@ -6,12 +6,13 @@ import sys
 
 import pytest
 
-HEAVY = ("PIL", "matplotlib", "numpy", "pandas", "pyarrow", "scipy", "sklearn", "torch")
+HEAVY = ("PIL", "matplotlib", "numpy", "pandas", "pyarrow", "scipy", "sklearn", "torch", "torchmetrics")
 WITHOUT = {
     "import density_regression": set(HEAVY),
     "import density_regression.cli": set(HEAVY),
     "import density_regression.serve.alarm": {"torch", "pandas", "sklearn", "pyarrow", "matplotlib"},
     "import density_regression.datasets": {"torch", "sklearn", "matplotlib"},
+    "import density_regression.metrics": {"sklearn.metrics", "torchmetrics"},
     "import density_regression.plots": {"sklearn", "matplotlib"},
     "from density_regression import DensityRegressor, load": {"matplotlib", "sklearn.metrics"},
     "from density_regression.datasets import DepthFolder": {"PIL"},
