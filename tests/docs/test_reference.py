@@ -37,7 +37,8 @@ EQUATIONS = {
     *("DeterministicNetwork", "GaussianNetwork", "QuantileNetwork", "DropoutNetwork", "BayesianNetwork"),
     *("EvidentialNetwork", "NaturalPosteriorNetwork", "SNGPNetwork", "DUENetwork", "EnsembleNetwork"),
 }
-ARRAYS = re.compile(r"ArrayLike|Tensor|NDArray|ndarray")
+# As it is written, and as NumPy spells out ArrayLike.
+ARRAYS = re.compile(r"ArrayLike|Tensor|NDArray|ndarray|_array_like|SupportsArray")
 SHAPE = re.compile(r"\((n|m|h|H|d|rows|batch|levels|M|\.\.\.)\b|of shape|shape \(|[Ss]hape")
 UNIT = re.compile(r"unit|metres|nats|standard dev|[Ff]raction|[Pp]robabilit|between 0 and 1|order|rank|indices|pixels")
 

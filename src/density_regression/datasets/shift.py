@@ -71,7 +71,8 @@ def gap_splits(X: ArrayLike, feature_names: Sequence[str]) -> list[ShiftSplit]:
 def tail_splits(X: ArrayLike, feature_names: Sequence[str]) -> list[ShiftSplit]:
     """Hold out the lowest and the highest sixth of each feature, so that a model must extrapolate.
 
-    Parameters and result are those of `gap_splits`, with the first and the last ``n // 6`` rows as test rows.
+    Features `X` (n, d), in any units, and result are those of `gap_splits`; of the sorted rows the first and the last
+    ``n // 6`` are test rows.
 
     Examples
     --------

@@ -110,8 +110,8 @@ def mace(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int = 100) 
 
     MACE = mean over levels p of |observed(p) - p|.
 
-    Equal to ``uncertainty_toolbox.mean_absolute_calibration_error`` with ``num_bins=levels``. Parameters and range are
-    those of `miscalibration_area`.
+    Equal to ``uncertainty_toolbox.mean_absolute_calibration_error`` with ``num_bins=levels``. Parameters, (n,) or
+    (n, k) in the target's units, and range are those of `miscalibration_area`.
 
     Examples
     --------

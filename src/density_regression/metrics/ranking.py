@@ -69,8 +69,8 @@ def ause(
 ) -> float:
     """Area under the sparsification error: between the two curves of `sparsification_curve`, linear in between.
 
-    Divided by the error of all entries, so that it has no unit and compares across data sets. Parameters and reference
-    are those of `sparsification_curve`; only the order of ``std`` matters.
+    Divided by the error of all entries, so that it has no unit and compares across data sets. Parameters (n,) or
+    (n, k) and reference are those of `sparsification_curve`; only the order of ``std`` matters.
 
     Returns
     -------
