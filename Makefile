@@ -82,7 +82,7 @@ dist: install ## wheel and sdist in dist/, installed into empty environments, ex
 	test -d .hatchling || $(BIN)/pip install --quiet --disable-pip-version-check --target .hatchling hatchling==1.33.0
 	rm -rf dist
 	PYTHONPATH=.hatchling $(BIN)/python -m hatchling build
-	PYTHONPATH=$(CURDIR)/.hatchling $(BIN)/python tests/dist/smoke.py dist constraints.txt
+	PYTHONPATH=$(CURDIR)/.hatchling $(BIN)/python tests/release/smoke.py dist constraints.txt
 
 clean: ## remove .venv and everything that was made
 	rm -rf .venv .venv-peers .mutation .browser .hatchling mutants.json bench demo build dist site htmlcov

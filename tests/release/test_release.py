@@ -4,12 +4,12 @@ import runpy
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def test_each_extra_is_tried_by_itself() -> None:
-    corners = runpy.run_path(str(ROOT / "tests" / "dist" / "corners.py"))["CORNERS"]
+    corners = runpy.run_path(str(ROOT / "tests" / "release" / "corners.py"))["CORNERS"]
     assert PROJECT["optional-dependencies"].keys() - {"all", "dev", "docs"} == corners.keys()
 
 
