@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test browser coverage mutation lint format bench docs figures clean
+.PHONY: help install demo test browser coverage mutation lint format bench docs figures gallery dist clean
 
 help: ## list these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 10
@@ -81,7 +81,14 @@ figures: install ## draw the figures of "How it works" anew, into docs/images/ho
 	for script in idea family tempering members parts awareness collapse rivals; do \
 		$(BIN)/python docs/figures/$$script.py || exit 1; done
 
+# The tool stays out of .venv, as nothing else needs it.
+dist: install ## wheel and sdist in dist/, installed into empty environments, extras one by one; some minutes
+	test -d .hatchling || $(BIN)/pip install --quiet --disable-pip-version-check --target .hatchling hatchling==1.33.0
+	rm -rf dist
+	PYTHONPATH=.hatchling $(BIN)/python -m hatchling build
+	PYTHONPATH=$(CURDIR)/.hatchling $(BIN)/python tests/release/smoke.py dist constraints.txt
+
 clean: ## remove .venv and everything that was made
-	rm -rf .venv .venv-peers .mutation .browser mutants.json bench demo build dist site htmlcov .coverage .coverage.* .hypothesis
-	rm -rf .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-peers .mutation .browser .hatchling mutants.json bench demo build dist site htmlcov
+	rm -rf .coverage .coverage.* .hypothesis .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

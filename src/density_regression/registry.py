@@ -137,6 +137,16 @@ def load(
     ------
     InvalidModelError
         If the folder is truncated, edited, or from a newer major version; a `ValueError`.
+
+    Examples
+    --------
+    >>> from density_regression import DensityRegressor
+    >>> from density_regression.datasets import make_cubic
+    >>> X, y = make_cubic(60, random_state=0)
+    >>> reg = DensityRegressor(epochs=2, members=0, random_state=0).fit(X, y)
+    >>> reg.save("model")
+    >>> bool((load("model").predict(X) == reg.predict(X)).all())
+    True
     """
     if plugin is not None:
         import_plugin(plugin)

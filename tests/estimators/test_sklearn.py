@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from density_regression import MLP, DensityRegressor, GaussianDensity, MixtureDensity
+from density_regression.baselines import SNGPRegressor
 from density_regression.nn.tempering import RobustTempering
 from density_regression.registry import estimators
 from estimators.helpers import moments, quick
@@ -34,9 +35,10 @@ def own_factory(inputs: int) -> nn.Module:
 
 @pytest.fixture(params=estimators().values(), ids=list(estimators()))
 def estimator(request: pytest.FixtureRequest) -> BaseEstimator:
-    """Each of the eleven; the rivals with few epochs, as scikit-learn checks its own that iterate."""
-    few = {} if request.param is DensityRegressor else {"epochs": 20}
-    return request.param(**few)
+    """Each of the eleven, small and with few epochs, as scikit-learn checks its own that iterate."""
+    small = {"epochs": 20} if request.param is DensityRegressor else {"epochs": 10, "hidden": (32,)}
+    small |= {"random_features": 128} if request.param is SNGPRegressor else {}
+    return request.param(**small)
 
 
 def test_check_estimator(estimator: BaseEstimator) -> None:

@@ -150,12 +150,11 @@ def test_methods_without_a_graph_say_so(tmp_path: Path) -> None:
     "params",
     [
         {"encoder": lambda columns: nn.Sequential(nn.Linear(columns, 8), nn.Tanh())},
-        {"density": "kernel"},
         {"density": None},
         {"embedding": None, "members": 0},
         {"head": "natural", "members": 0},
     ],
-    ids=["encoder", "kernel", "none", "plain", "natural"],
+    ids=["encoder", "none", "plain", "natural"],
 )
 def test_other_parts(params: dict[str, Any], tmp_path: Path) -> None:
     model = DensityRegressor(**QUICK | params).fit(FRAME, np.column_stack([TARGET, -TARGET]))

@@ -62,7 +62,15 @@ class BaselineModule(Predictor):
 
 
 class Baseline(Network, BaselineModule):
-    """A baseline with one encoder, whose loss is a mean over rows of features."""
+    """A baseline with one encoder, whose loss is a mean over rows of features.
+
+    Examples
+    --------
+    >>> from density_regression import MLP
+    >>> from density_regression.baselines import GaussianNetwork
+    >>> issubclass(GaussianNetwork, Baseline), isinstance(GaussianNetwork(MLP(1, (8,)), features=8), Baseline)
+    (True, True)
+    """
 
     @abstractmethod
     def row_losses(self, z: Tensor, y: Tensor) -> Tensor:
@@ -106,6 +114,18 @@ def fit_baseline(
     """Train a baseline in place; arguments and result are described in `fit_density_regression`.
 
     Held-out rows serve for early stopping. There is one checkpoint, of the trained module.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import GaussianNetwork
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> batches = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> model = GaussianNetwork(MLP(1, (8,)), features=8)
+    >>> report = fit_baseline(model, batches[:3], batches[3:], options=TrainingOptions(epochs=2))
+    >>> len(report.history)
+    2
     """
     options = options or TrainingOptions()
     progress = monitor_for(verbose, callbacks, "train")

@@ -143,12 +143,26 @@ def _signs(like: Tensor) -> Tensor:
 class BayesianNetwork(StochasticNetwork):
     """A Gaussian network whose linear layers are Bayesian, by mean-field variational inference.
 
+    loss = -E log p(y | x, w) + KL(q(w) || p(w)) / N, with w drawn from q and N target values.
+
     Every nn.Linear of the encoder, and the last layer, becomes a `BayesianLinear` (Blundell et al., 2015); other
     layers, such as convolutions, stay deterministic. The loss is the negative evidence lower bound per target value:
     the mean NLL plus the KL divergence of all weights from their prior over the number of target values (rows, times
     positions of an image, times targets).
 
     Arguments are described in `Network` and `BayesianRegressor`, but `prior` is a `Prior`. The encoder is copied.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = BayesianNetwork(MLP(1, (8,)), features=8)
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     linear: BayesianLinear  # type: ignore[assignment]

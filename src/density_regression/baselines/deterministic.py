@@ -14,7 +14,21 @@ __all__ = ["DeterministicNetwork", "DeterministicRegressor"]
 class DeterministicNetwork(Baseline):
     """Least-squares network; the standard deviation of each target is its RMSE on held-out rows.
 
+    mean = W z, std = sqrt(mean of (y - mean)^2) over the held-out rows.
+
     Arguments are described in `Network`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = DeterministicNetwork(MLP(1, (8,)), features=8)
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     log_std: Tensor

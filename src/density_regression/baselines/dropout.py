@@ -51,11 +51,25 @@ class MCDropout(nn.Module):
 class DropoutNetwork(StochasticNetwork):
     """A Gaussian network with dropout in training and at prediction (Gal & Ghahramani, 2016).
 
+    With T passes: mean = average of mean_t, var = average of std_t^2 + variance of mean_t.
+
     Dropout acts on the features, with one mask for all positions of an image, and in an `MLP` also before every other
     layer but the first. Any other encoder keeps its own nn.Dropout, nn.Dropout1d, 2d and 3d layers, which stay active
     at prediction; dropout without such a layer, as in nn.MultiheadAttention, is active in training only.
 
     Arguments are described in `Network` and `MCDropoutRegressor`. The encoder is copied.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = DropoutNetwork(MLP(1, (8,)), features=8, dropout=0.1)
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     def __init__(

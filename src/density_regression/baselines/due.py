@@ -175,11 +175,25 @@ class SparseGP(nn.Module):
 class DUENetwork(SpectralBaseline):
     """Deterministic uncertainty estimation (van Amersfoort et al., 2022): deep kernel learning, spectrally normalised.
 
+    loss = -E log p(y | f) + KL(q(u) || p(u)) / N, with f = the process at the features.
+
     Encoder and Gaussian process are learnt together by the evidence lower bound: the expected log-likelihood of the
     training rows minus KL / N for N rows, where KL is the divergence of q(u) from its prior. Early stopping uses the
     predictive likelihood of the held-out rows.
 
     Arguments are described in `Network` and `DUERegressor`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = DUENetwork(MLP(1, (8,)), features=8, n_inducing=5)
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     a: Tensor

@@ -27,6 +27,8 @@ __all__ = ["DeepEnsembleRegressor", "EnsembleNetwork"]
 class EnsembleNetwork(MixtureBaseline):
     """An equal mixture of Gaussian networks (Lakshminarayanan et al., 2017; `eq:sampling-based`).
 
+    mean = average of mean_m, var = average of std_m^2 + variance of mean_m, over members m.
+
     The members are trained together: linear layers as batched products, most other encoders by `torch.vmap`. They are
     trained one by one where neither is possible (batch norm, say) or `TrainingOptions.smoothness` is positive. Each
     member ends as it would alone.
@@ -35,6 +37,15 @@ class EnsembleNetwork(MixtureBaseline):
     ----------
     members : sequence of GaussianNetwork
         Networks of one shape, initialised independently, that share no trainable weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP
+    >>> from density_regression.baselines import GaussianNetwork
+    >>> model = EnsembleNetwork([GaussianNetwork(MLP(1, (8,)), features=8) for _ in range(3)])
+    >>> tuple(model(torch.zeros(5, 1)).mean.shape)
+    (5, 1)
     """
 
     def __init__(self, members: Sequence[GaussianNetwork]) -> None:

@@ -28,6 +28,18 @@ class EvidentialNetwork(StudentTBaseline):
     evidence for wrong predictions, :math:`\lambda\, |y - \gamma|\, (2 \nu + \alpha)`.
 
     Arguments are described in `Network` and `EvidentialRegressor`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = EvidentialNetwork(MLP(1, (8,)), features=8)
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, regularisation: float = 0.01) -> None:

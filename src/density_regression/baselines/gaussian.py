@@ -51,7 +51,21 @@ def gaussian_nll(moments: Moments, y: Tensor, beta: float = 0.0) -> Tensor:
 class GaussianNetwork(Baseline):
     """Mean and log standard deviation, both linear in the features, by maximum likelihood (Nix & Weigend, 1994).
 
+    loss = log std + (y - mean)^2 / (2 std^2), up to a constant.
+
     Arguments are described in `Network` and `GaussianRegressor`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = GaussianNetwork(MLP(1, (8,)), features=8)
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     def __init__(self, encoder: nn.Module, features: int, targets: int = 1, *, beta: float = 0.0) -> None:

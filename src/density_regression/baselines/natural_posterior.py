@@ -54,6 +54,18 @@ class NaturalPosteriorNetwork(StudentTBaseline):
     its likelihood before and after; as in their code for tables, z has no batch norm.
 
     Arguments are described in `Network` and `NaturalPosteriorRegressor`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = NaturalPosteriorNetwork(MLP(1, (8,)), features=8)
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     radius: Tensor

@@ -34,10 +34,24 @@ TAIL_SCORES: Final = 100.0
 class QuantileNetwork(Baseline):
     """Quantiles linear in the features, by the pinball loss (Koenker & Bassett, 1978).
 
+    loss = mean over levels p of max(p (y - q_p), (p - 1) (y - q_p)).
+
     They cannot cross: the quantile nearest to the median is an output, and neighbouring quantiles differ by positive
     steps, softplus of the other outputs.
 
     Arguments are described in `Network` and `QuantileRegressor`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = QuantileNetwork(MLP(1, (8,)), features=8, levels=(0.1, 0.5, 0.9))
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     probabilities: Tensor

@@ -100,11 +100,25 @@ class RandomFeatureGP(FittedModule):
 class SNGPNetwork(SpectralBaseline):
     """Spectral-normalised neural Gaussian process (Liu et al., 2020).
 
+    mean = phi(z) beta, var = noise^2 + phi(z) C phi(z)^T, with C = covariance of beta.
+
     Encoder, weights beta, noise and length scale are learnt by the mean negative log-likelihood plus |beta|^2 / (2 N)
     for N training rows, the prior of beta. Afterwards the Laplace approximation, exact for a Gaussian likelihood,
     gives mean and covariance of beta from all training rows.
 
     Arguments are described in `Network` and `SNGPRegressor`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import MLP, TrainingOptions
+    >>> from density_regression.baselines import fit_baseline
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = SNGPNetwork(MLP(1, (8,)), features=8, random_features=64)
+    >>> rows = list(zip(x.split(10), (2 * x).split(10), strict=True))
+    >>> report = fit_baseline(model, rows, options=TrainingOptions(epochs=2))
+    >>> tuple(model(x).stddev.shape)
+    (40, 1)
     """
 
     def __init__(

@@ -35,6 +35,16 @@ class ColumnCoder:
     constant in the training rows are left out, so a value that training never saw may have no code: it is 0 throughout.
 
     `names` are those of the coded columns, such as "age", "age (missing)", "town=Ulm" and "town (other)".
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"speed": [1.0, 3.0, None], "town": ["Ulm", "Bern", "Ulm"]})
+    >>> coder = ColumnCoder().fit(frame)
+    >>> coder.names
+    ('speed', 'speed (missing)', 'town=Ulm', 'town=Bern')
+    >>> coder.transform(frame)[0].tolist()
+    [1.0, 0.0, 1.0, 0.0]
     """
 
     names: tuple[str, ...]

@@ -47,6 +47,20 @@ class DepthFolder(Dataset[tuple[Tensor, Tensor, Tensor]]):
         Pairs that are used, sorted by name.
     size : (int, int)
         Height and width of the items.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> for part in ("rgb", "depth"):
+    ...     Path("rooms", part).mkdir(parents=True)
+    >>> Image.new("RGB", (6, 4)).save("rooms/rgb/one.png")
+    >>> from density_regression.datasets import write_depth
+    >>> write_depth("rooms/depth/one.png", np.full((4, 6), 2.0))
+    >>> image, depth, weight = DepthFolder("rooms")[0]
+    >>> tuple(image.shape), tuple(depth.shape), tuple(weight.shape)
+    ((3, 4, 6), (1, 4, 6), (4, 6))
     """
 
     def __init__(

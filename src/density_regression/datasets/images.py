@@ -20,7 +20,15 @@ _LARGEST_CODE: Final = 65535
 
 
 def read_image(path: PathLike) -> Tensor:
-    """Read an image of 8 bits per colour as uint8 of shape (3, h, w), rotated as its EXIF orientation says."""
+    """Read an image of 8 bits per colour as uint8 of shape (3, h, w), rotated as its EXIF orientation says.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> Image.new("RGB", (3, 2), "red").save("red.png")
+    >>> read_image("red.png").shape
+    torch.Size([3, 2, 3])
+    """
     return torch.from_numpy(read_pixels(Path(path)).transpose(2, 0, 1).copy())
 
 
@@ -28,14 +36,30 @@ def read_depth(path: PathLike) -> Tensor:
     """Read a depth map as float32 of shape (h, w), in metres.
 
     The file is a 16-bit greyscale image of metres times 256, as in KITTI, with 0 where the depth is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from density_regression.datasets import write_depth
+    >>> write_depth("depth.png", np.full((2, 3), 1.5))
+    >>> read_depth("depth.png")
+    tensor([[1.5000, 1.5000, 1.5000],
+            [1.5000, 1.5000, 1.5000]])
     """
     return to_metres(read_codes(Path(path)))
 
 
 def write_depth(path: PathLike, metres: Tensor | ArrayLike) -> None:
-    """Write depths (h, w), 0 where unknown, as a 16-bit greyscale PNG that `read_depth` reads.
+    """Write depths (h, w) in metres, 0 where unknown, as a 16-bit greyscale PNG that `read_depth` reads.
 
     Known depths are rounded to 1/256 m and clipped to 1/256 ... 255.996 m. The file is written atomically.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> write_depth("depth.png", np.array([[1.5, 0.0]]))
+    >>> read_depth("depth.png")
+    tensor([[1.5000, 0.0000]])
     """
     values = np.asarray(metres.detach().cpu() if isinstance(metres, Tensor) else metres, dtype=np.float64)
     if values.ndim != 2 or not values.size:

@@ -56,6 +56,10 @@ def natural_shifts(data_dir: PathLike | None = None) -> dict[str, ShiftTable]:
         default that of the environment variable ``DENSITY_REGRESSION_DATA``. The JSON file is an object: ``{NAME:
         {"train": QUERY, "test": QUERY, "target": COLUMN, "drop": [COLUMN, ...]}}``. Queries are run by pandas, so use
         only a file that you trust.
+
+    Examples
+    --------
+    >>> tables = natural_shifts("data")  # doctest: +SKIP
     """
     path = _description(data_dir)
     try:
@@ -94,6 +98,10 @@ def load_natural_shift(
         Most training rows.
     coded : bool
         Whether X are numbers, or the data frames themselves, with text, dates and gaps.
+
+    Examples
+    --------
+    >>> split = load_natural_shift("kc_house")  # doctest: +SKIP
     """
     if isinstance(table, str):
         known = natural_shifts(data_dir)

@@ -43,6 +43,13 @@ def make_scenes(
         Whether to draw roads rather than rooms.
     random_state : int, numpy Generator or None, default=0
         Seed or generator. None draws differently at each call.
+
+    Examples
+    --------
+    >>> from density_regression.datasets import DepthFolder
+    >>> image, depth, weight = DepthFolder(make_scenes("rooms", 2, size=(16, 24)))[0]
+    >>> tuple(image.shape), tuple(depth.shape)
+    ((3, 16, 24), (1, 16, 24))
     """
     if not isinstance(n, Integral) or n < 1:
         raise ValueError(f"n must be an integer of at least 1, got {n!r}.")

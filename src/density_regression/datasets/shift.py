@@ -31,7 +31,7 @@ class ShiftData(NamedTuple):
 
 
 class ShiftSplit(NamedTuple):
-    """Sorted row indices of a split along one feature.
+    """Sorted row indices of a split along one feature: `train` (n,) and `test` (m,).
 
     `genuine` is False if some test value of the feature also occurs in training, as in a column of counts.
     """
@@ -57,6 +57,13 @@ def gap_splits(X: ArrayLike, feature_names: Sequence[str]) -> list[ShiftSplit]:
     list of ShiftSplit
         One for each feature that is not constant, in their order. With the rows sorted by the feature (stably), the
         test rows are the ``n // 3`` rows that follow the first ``n // 3``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> (split,) = gap_splits(np.arange(9.0)[:, None], ["speed"])
+    >>> split.test.tolist()
+    [3, 4, 5]
     """
     return _splits("gap", X, feature_names)
 
@@ -64,7 +71,15 @@ def gap_splits(X: ArrayLike, feature_names: Sequence[str]) -> list[ShiftSplit]:
 def tail_splits(X: ArrayLike, feature_names: Sequence[str]) -> list[ShiftSplit]:
     """Hold out the lowest and the highest sixth of each feature, so that a model must extrapolate.
 
-    Parameters and result are those of `gap_splits`, with the first and the last ``n // 6`` rows as test rows.
+    Features `X` (n, d), in any units, and result are those of `gap_splits`; of the sorted rows the first and the last
+    ``n // 6`` are test rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> (split,) = tail_splits(np.arange(12.0)[:, None], ["speed"])
+    >>> split.test.tolist()
+    [0, 1, 10, 11]
     """
     return _splits("tail", X, feature_names)
 
@@ -79,6 +94,10 @@ def load_wine_shift(split: int, data_dir: PathLike | None = None) -> ShiftData:
         rows of ``"wine_white"``; no rows are held out.
     data_dir : path, optional
         Folder that holds ``uci/``, as for `load_uci`.
+
+    Examples
+    --------
+    >>> split = load_wine_shift()  # doctest: +SKIP
     """
     splits = standard_splits("wine_red", data_dir)
     if split not in range(len(splits)):

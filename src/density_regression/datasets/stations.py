@@ -37,6 +37,10 @@ def load_stations(data_dir: PathLike | None = None, width: int = 3) -> ShiftData
         Ulm, one after the other and each in time order, are divided by weeks in a cycle of six (train, train,
         held-out, train, train, test), less 24 hours on each side of a border; the weeks are the same at all three.
         The tests are ``"inland"`` and, shifted, ``"Bremerhaven"`` (coast) and ``"Kempten"`` (Alpine foothills).
+
+    Examples
+    --------
+    >>> split = load_stations()  # doctest: +SKIP
     """
     series = _read_stations(find_file("weather/german_stations_hourly.csv.gz", data_dir))
     found = {station: hourly.windows(series[station], width) for station in series}

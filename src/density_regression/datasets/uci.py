@@ -47,6 +47,10 @@ def load_uci(name: str, data_dir: PathLike | None = None) -> UCIDataset:
         Folder that holds ``uci/NAME.csv.gz``: a header row, features first, target last, separated by commas. By
         default that of the environment variable ``DENSITY_REGRESSION_DATA``; without either, the table is downloaded
         once, if it has a public source (all but the two of YearPredictionMSD).
+
+    Examples
+    --------
+    >>> data = load_uci("yacht")  # doctest: +SKIP
     """
     own = _own_files(data_dir)
     _check_name(name, (*UCI_NAMES, *own), "is neither a known UCI table nor one in the folder")
@@ -58,7 +62,16 @@ def load_uci(name: str, data_dir: PathLike | None = None) -> UCIDataset:
 
 
 def read_table(path: PathLike) -> tuple[list[str], NDArray[np.float64]]:
-    """Column names and finite numbers (n, columns) of a ``.csv`` or ``.csv.gz`` file with a header row."""
+    r"""Column names and finite numbers (n, columns) of a ``.csv`` or ``.csv.gz`` file with a header row.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("flats.csv").write_text("area,rent\n60,900\n")
+    >>> names, numbers = read_table("flats.csv")
+    >>> names, numbers.tolist()
+    (['area', 'rent'], [[60.0, 900.0]])
+    """
     path = Path(path)
     try:
         header, table = _read(path)
@@ -76,12 +89,28 @@ def read_table(path: PathLike) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def own_tables(data_dir: PathLike | None = None) -> tuple[str, ...]:
-    """Names of the user's own tables: ``uci/NAME.csv`` or ``.csv.gz`` in a data folder, NAME not in ``UCI_NAMES``."""
+    r"""Names of the user's own tables: ``uci/NAME.csv`` or ``.csv.gz`` in a data folder, NAME not in ``UCI_NAMES``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> Path("data/uci").mkdir(parents=True)
+    >>> _ = Path("data/uci/flats.csv").write_text("area,rent\n60,900\n")
+    >>> own_tables("data")
+    ('flats',)
+    """
     return tuple(_own_files(data_dir))
 
 
 def random_splits(rows: int, count: int = 20, random_state: int = 0) -> list[Split]:
-    """Draw `count` random train/test splits (90/10) of the rows of a table."""
+    """Draw `count` random train/test splits (90/10) of the rows of a table.
+
+    Examples
+    --------
+    >>> splits = random_splits(10, count=3)
+    >>> [(len(train), len(test)) for train, test in splits]
+    [(9, 1), (9, 1), (9, 1)]
+    """
     rng = np.random.default_rng(random_state)
     test = max(rows // 10, 1)
     orders = [rng.permutation(rows) for _ in range(count)]
@@ -103,6 +132,10 @@ def standard_splits(name: str, data_dir: PathLike | None = None) -> list[Split]:
     -------
     list of (train, test)
         Row indices into what `load_uci` returns: 20 pairs, for protein 5, and for ``"year"`` the one of its authors.
+
+    Examples
+    --------
+    >>> train, test = standard_splits("yacht")[0]  # doctest: +SKIP
     """
     _check_name(name, UCI_NAMES, "is not a known UCI table")
     if name == "year":

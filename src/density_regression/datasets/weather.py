@@ -54,6 +54,10 @@ def load_weather(data_dir: PathLike | None = None, width: int = 3) -> ShiftData:
         order. Otherwise it is the stand-in ``jena_climate_2020``, of one year, divided by weeks in a cycle of six
         (train, train, held-out, train, train, test), less 24 hours on each side of a border. The shifted test set is
         ``jena_climate_2022_ood``.
+
+    Examples
+    --------
+    >>> split = load_weather()  # doctest: +SKIP
     """
     path = _training_file(data_dir)
     series = _read_jena(path)

@@ -33,6 +33,8 @@ class Familiarity(NamedTuple):
 class DensityRatio:
     """Density of shifted inputs over that of the training inputs, as a function of the latter.
 
+    w = p_shifted / p_usual = exp(a + b t + c log p(z)).
+
     The density of the shifted inputs is taken to be the model's own, tilted: p(z) exp(b t + c log p(z)) up to a
     constant, with the whitened features t. So it is moved (b) and widened or narrowed (c), by few parameters; the ratio
     of two densities that are learnt apart is mostly noise. A logistic regression that tells shifted inputs from usual

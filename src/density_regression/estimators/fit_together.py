@@ -33,8 +33,8 @@ def fit_together(
     regressors : sequence of DeepRegressor
         Of one class, with the same settings but for `random_state`.
     tables : sequence of (X, y)
-        What to fit each to. Tables of unequal length, networks that cannot be stacked, checkpoints and callbacks are
-        possible, but then one is fitted after another.
+        What to fit each to, (n, c) and (n,) or (n, k) in any units. Tables of unequal length, networks that cannot be
+        stacked, checkpoints and callbacks are possible, but then one is fitted after another.
     held_outs : sequence of (X, y) or None, optional
         Rows to hold out, for each.
     groups : sequence of array-like or None, optional

@@ -25,9 +25,22 @@ UNFAMILIAR: Final = 0.01
 def stream_predictions(
     regressor: DeepRegressor, table: TableFile, coverage: float, rows: int = ROWS
 ) -> Iterator[tuple[Batch, Predictions]]:
-    """Predictions of a fitted regressor for so many rows at a time, and those rows.
+    r"""Predictions of a fitted regressor for so many rows at a time, and those rows.
 
     They are those of `predict`, `predict_interval` and `familiarity`, and the memory does not grow with the table.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import pandas as pd
+    >>> from density_regression import DensityRegressor
+    >>> from density_regression.tabular.files import open_table
+    >>> _ = Path("rows.csv").write_text("area\n60\n82\n71\n")
+    >>> frame = pd.DataFrame({"area": [50.0 + row for row in range(40)]})
+    >>> reg = DensityRegressor(epochs=2, members=0, random_state=0).fit(frame, 10 * frame.area)
+    >>> parts = stream_predictions(reg, open_table("rows.csv"), coverage=0.9, rows=2)
+    >>> [len(predictions.mean) for batch, predictions in parts]
+    [2, 1]
     """
     kinds = column_kinds(regressor, table.columns)
     for batch in table.batches(kinds, rows):

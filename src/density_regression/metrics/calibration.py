@@ -21,6 +21,8 @@ def calibration_curve(
 ) -> tuple[FloatArray, FloatArray]:
     r"""Fraction of targets below the predicted p-quantile, for p from 0 to 1.
 
+    observed_j = share of entries with F(y) <= p_j, F the predicted distribution function.
+
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
@@ -34,6 +36,15 @@ def calibration_curve(
         The levels :math:`p_j`.
     observed : ndarray of shape (levels,)
         The fraction of all entries with :math:`F(y) \le p_j`; a calibrated forecast has ``observed`` near ``expected``.
+
+    Examples
+    --------
+    >>> y, mean, std = [1.0, 2.0, 4.0], [1.0, 2.5, 3.0], [0.5, 0.5, 1.0]
+    >>> expected, observed = calibration_curve(y, mean, std, levels=3)
+    >>> expected.tolist()
+    [0.0, 0.5, 1.0]
+    >>> observed.round(2).tolist()
+    [0.0, 0.67, 1.0]
     """
     return _curve(y_true, mean, std, levels, two_sided=False)
 
@@ -56,6 +67,11 @@ def calibration_error(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels
     References
     ----------
     Kuleshov, Fenner & Ermon, "Accurate Uncertainties for Deep Learning Using Calibrated Regression", ICML 2018.
+
+    Examples
+    --------
+    >>> round(calibration_error([1.0, 2.0, 4.0], [1.0, 2.5, 3.0], [0.5, 0.5, 1.0], levels=3), 3)
+    0.028
     """
     expected, observed = calibration_curve(y_true, mean, std, levels)
     return float(np.sum((expected - observed) ** 2))
@@ -63,6 +79,8 @@ def calibration_error(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels
 
 def miscalibration_area(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int = 100) -> float:
     """Area between the diagonal and the curve of observed against expected coverage of central intervals.
+
+    Area = integral of |observed(p) - p| over p from 0 to 1.
 
     The curve is linear between levels. Equal to ``uncertainty_toolbox.miscalibration_area`` with ``num_bins=levels``.
 
@@ -77,6 +95,11 @@ def miscalibration_area(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, leve
     -------
     float
         Between 0 (calibrated) and about 0.5; no unit.
+
+    Examples
+    --------
+    >>> round(miscalibration_area([1.0, 2.0, 4.0], [1.0, 2.5, 3.0], [0.5, 0.5, 1.0]), 3)
+    0.165
     """
     expected, observed = _curve(y_true, mean, std, levels, two_sided=True)
     return absolute_area(expected, observed - expected)
@@ -85,8 +108,15 @@ def miscalibration_area(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, leve
 def mace(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, levels: int = 100) -> float:
     """Mean absolute calibration error: observed minus expected coverage of central intervals, averaged over levels.
 
-    Equal to ``uncertainty_toolbox.mean_absolute_calibration_error`` with ``num_bins=levels``. Parameters and range are
-    those of `miscalibration_area`.
+    MACE = mean over levels p of |observed(p) - p|.
+
+    Equal to ``uncertainty_toolbox.mean_absolute_calibration_error`` with ``num_bins=levels``. Parameters, (n,) or
+    (n, k) in the target's units, and range are those of `miscalibration_area`.
+
+    Examples
+    --------
+    >>> round(mace([1.0, 2.0, 4.0], [1.0, 2.5, 3.0], [0.5, 0.5, 1.0]), 3)
+    0.167
     """
     expected, observed = _curve(y_true, mean, std, levels, two_sided=True)
     return float(np.mean(np.abs(expected - observed)))
@@ -109,6 +139,8 @@ def _curve(
 def coverage(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95) -> float:
     """Fraction of targets inside the central interval.
 
+    The interval is mean +- z std, with z = Phi^-1((1 + level) / 2).
+
     Parameters
     ----------
     y_true, mean, std : array-like of shape (n,) or (n, k)
@@ -120,6 +152,11 @@ def coverage(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 
     -------
     float
         Over all entries, between 0 and 1; near ``level`` for a calibrated forecast.
+
+    Examples
+    --------
+    >>> coverage([1.0, 2.0, 7.0], [1.0, 2.5, 3.0], [0.5, 0.5, 1.0], level=0.9)
+    0.6666666666666666
     """
     residual, std = residuals_and_std(y_true, mean, std)
     return float(np.mean(np.abs(residual) <= std * central_quantile(level)))
@@ -147,6 +184,11 @@ def ence(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, bins: int = 10) -> 
     References
     ----------
     Levi et al., "Evaluating and Calibrating Uncertainty Prediction in Regression Tasks", Sensors 2022.
+
+    Examples
+    --------
+    >>> ence([0.0, 0.0, 2.0, -2.0], [0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 2.0, 2.0], bins=2)
+    0.5
     """
     residual, std = (array.ravel() for array in residuals_and_std(y_true, mean, std))
     order = np.argsort(std)

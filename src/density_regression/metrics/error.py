@@ -12,10 +12,17 @@ from density_regression.metrics._numerics import root_mean_square
 def rmse(y_true: ArrayLike, mean: ArrayLike) -> float:
     """Root mean squared error over all entries, in the target's units.
 
+    RMSE = sqrt(mean of (y - mean)^2).
+
     Parameters
     ----------
     y_true, mean : array-like of shape (n,) or (n, k)
         Targets and predicted means, in the target's units.
+
+    Examples
+    --------
+    >>> round(rmse([1.0, 2.0, 4.0], [1.0, 2.5, 3.0]), 3)
+    0.645
     """
     return root_mean_square(residuals(y_true, mean))
 
@@ -23,16 +30,25 @@ def rmse(y_true: ArrayLike, mean: ArrayLike) -> float:
 def mae(y_true: ArrayLike, mean: ArrayLike) -> float:
     """Mean absolute error over all entries, in the target's units.
 
+    MAE = mean of |y - mean|.
+
     Parameters
     ----------
     y_true, mean : array-like of shape (n,) or (n, k)
         Targets and predicted means, in the target's units.
+
+    Examples
+    --------
+    >>> mae([1.0, 2.0, 4.0], [1.0, 2.5, 3.0])
+    0.5
     """
     return float(np.mean(np.abs(residuals(y_true, mean))))
 
 
 def r2(y_true: ArrayLike, mean: ArrayLike) -> float:
     """Coefficient of determination: the share of the target's variance that the means explain.
+
+    R2 = 1 - sum (y - mean)^2 / sum (y - average of y)^2.
 
     Parameters
     ----------
@@ -45,6 +61,11 @@ def r2(y_true: ArrayLike, mean: ArrayLike) -> float:
         1 is best, 0 is what predicting the target's mean gives, and there is no lower bound. For (n, k) the average
         over columns. A constant column, such as that of a single row, counts as 1 if predicted without error and as 0
         otherwise, as in ``sklearn.metrics.r2_score``.
+
+    Examples
+    --------
+    >>> round(r2([1.0, 2.0, 4.0], [1.0, 2.5, 3.0]), 3)
+    0.732
     """
     residual = residuals(y_true, mean)
     targets = check_array("y_true", y_true).reshape(len(residual), -1)

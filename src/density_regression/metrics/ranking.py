@@ -42,6 +42,12 @@ def sparsification_curve(
     References
     ----------
     Ilg et al., "Uncertainty Estimates and Multi-Hypotheses Networks for Optical Flow", ECCV 2018.
+
+    Examples
+    --------
+    >>> fractions, by_std, by_error = sparsification_curve([0.0, 0.0], [1.0, 2.0], [0.5, 1.0], points=2)
+    >>> by_std.round(2).tolist(), by_error.round(2).tolist()
+    ([1.58, 1.0], [1.58, 1.0])
     """
     if error not in _POWERS:
         raise ValueError(f"error must be 'rmse' or 'mae', got {error!r}.")
@@ -63,13 +69,20 @@ def ause(
 ) -> float:
     """Area under the sparsification error: between the two curves of `sparsification_curve`, linear in between.
 
-    Divided by the error of all entries, so that it has no unit and compares across data sets. Parameters and reference
-    are those of `sparsification_curve`; only the order of ``std`` matters.
+    Divided by the error of all entries, so that it has no unit and compares across data sets. Parameters (n,) or
+    (n, k) and reference are those of `sparsification_curve`; only the order of ``std`` matters.
 
     Returns
     -------
     float
         0 if ``std`` sorts the entries as their errors do, or if there are no errors; larger is worse.
+
+    Examples
+    --------
+    >>> ause([0.0, 0.0, 0.0], [0.1, 0.5, 2.0], [0.2, 0.4, 1.0])
+    0.0
+    >>> ause([0.0, 0.0, 0.0], [0.1, 0.5, 2.0], [1.0, 0.4, 0.2]) > 0.5
+    True
     """
     fraction, by_std, by_oracle = sparsification_curve(y_true, mean, std, error, points)
     if by_std[0] == 0:
@@ -91,6 +104,11 @@ def spearman(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
     -------
     float
         Over all entries, between -1 and 1; ties have their mean rank. 0 if all errors, or all ``std``, are equal.
+
+    Examples
+    --------
+    >>> spearman([0.0, 0.0, 0.0], [0.1, 0.5, 2.0], [0.2, 0.4, 1.0])
+    1.0
     """
     residual, std = residuals_and_std(y_true, mean, std)
     error_rank, std_rank = _centred_ranks(np.abs(residual)), _centred_ranks(std)
@@ -100,6 +118,8 @@ def spearman(y_true: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
 
 def auroc(familiar: ArrayLike, strange: ArrayLike) -> float:
     """Area under the ROC curve of detecting unfamiliar data by a score.
+
+    AUROC = P(s > f) + P(s = f) / 2, with s the score of an unfamiliar entry and f that of a familiar one.
 
     It is the probability that an unfamiliar entry scores higher than a familiar one, ties counted half: the
     Mann-Whitney U statistic divided by its largest value.
@@ -114,6 +134,11 @@ def auroc(familiar: ArrayLike, strange: ArrayLike) -> float:
     -------
     float
         Between 0 and 1; 0.5 if the score does not separate them.
+
+    Examples
+    --------
+    >>> auroc([0.1, 0.2, 0.3], [0.25, 0.9])
+    0.8333333333333334
     """
     ordered = np.sort(check_array("familiar", familiar), axis=None)
     scores = check_array("strange", strange)

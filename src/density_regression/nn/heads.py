@@ -134,6 +134,14 @@ class Head(nn.Module, ABC):
     noise_apart : bool
         Whether the encoder learns from the mean alone in step 1: s reads the features, but does not train them. False
         unless set.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression.nn.heads import MeanHead
+    >>> head = MeanHead(features=3, targets=2)
+    >>> tuple(head(torch.zeros(5, 3), log_density=torch.zeros(5)).mean.shape)
+    (5, 2)
     """
 
     s_low: Tensor
@@ -273,6 +281,15 @@ class NaturalHead(Head):
 
     The density cancels from the mean. s is clamped to its extremes on the training features, as e^-s would blow the
     mean up far away.
+
+    Examples
+    --------
+    >>> import torch
+    >>> head = NaturalHead(features=3)
+    >>> z = torch.zeros(2, 3)
+    >>> mean, log_std = head(z, log_density=torch.tensor([0.0, -4.0]))
+    >>> bool(mean[0] == mean[1]), round((log_std[1] - log_std[0]).item(), 3)
+    (True, 2.0)
     """
 
     def _mean(self, location: Tensor, s: Tensor) -> Tensor:
@@ -284,7 +301,19 @@ class NaturalHead(Head):
 
 
 class MeanHead(Head):
-    """The mean itself linear in z."""
+    """The mean itself linear in z.
+
+    mean = m, log var = -(log 2 + log p~(z) + s), with m and s linear in z.
+
+    Examples
+    --------
+    >>> import torch
+    >>> head = MeanHead(features=3)
+    >>> z = torch.zeros(2, 3)
+    >>> mean, log_std = head(z, log_density=torch.tensor([0.0, -4.0]))
+    >>> bool(mean[0] == mean[1]), round((log_std[1] - log_std[0]).item(), 3)
+    (True, 2.0)
+    """
 
     def _mean(self, location: Tensor, s: Tensor) -> Tensor:
         return location

@@ -75,6 +75,12 @@ class TrainingOptions:
         Whether to compile the network's training (worth it for large encoders only).
     seed : int
         Seed of everything random but the network's first weights.
+
+    Examples
+    --------
+    >>> options = TrainingOptions(epochs=50, device="auto")
+    >>> options.epochs, options.learning_rate
+    (50, 0.01)
     """
 
     epochs: int = 100

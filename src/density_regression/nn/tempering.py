@@ -41,6 +41,15 @@ class Tempering(FittedModule, ABC):
     """Monotone map from log p(z) to log p~(z), the log-density that multiplies the precision.
 
     The buffer `reference` is the median log-density of held-out rows.
+
+    Examples
+    --------
+    >>> import torch
+    >>> class Halved(Tempering):
+    ...     def forward(self, log_prob):
+    ...         return 0.5 * log_prob
+    >>> Halved().fit(torch.zeros(3), torch.zeros(3))(torch.tensor(-2.0)).item()
+    -1.0
     """
 
     reference: Tensor
@@ -75,7 +84,15 @@ class Tempering(FittedModule, ABC):
 
 
 class ExactTempering(Tempering):
-    """No tempering: log p~ = log p, as in the paper (Eq. 8, `eq:exp`)."""
+    """No tempering: log p~ = log p, as in the paper (Eq. 8, `eq:exp`).
+
+    Examples
+    --------
+    >>> import torch
+    >>> log_prob = torch.tensor([-9.0, -2.0, -1.0, -0.5, 0.0])
+    >>> bool((ExactTempering().fit(log_prob, log_prob)(log_prob) == log_prob).all())
+    True
+    """
 
     def forward(self, log_prob: Tensor) -> Tensor:
         """Return `log_prob`."""
@@ -85,10 +102,19 @@ class ExactTempering(Tempering):
 class RescaledTempering(Tempering):
     """Min-max scaling of training log-densities to [low, high], as in the authors' code.
 
+    log p~ = low + (high - low) (log p - least) / (largest - least), of training log-densities.
+
     Parameters
     ----------
     low, high : float
         The range; the authors set it by hand for each experiment, [0, 0.4] for the cubic toy.
+
+    Examples
+    --------
+    >>> import torch
+    >>> log_prob = torch.tensor([-9.0, -2.0, -1.0, -0.5, 0.0])
+    >>> RescaledTempering().fit(log_prob, log_prob)(log_prob)[[0, -1]]
+    tensor([0.0000, 0.4000])
     """
 
     lowest: Tensor
@@ -134,6 +160,14 @@ class RobustTempering(Tempering):
         In spreads, positive. "auto" is 3 until a fit learns it from rows hidden from a few networks.
     start : float
         How far below the median the variance begins to grow, in spreads.
+
+    Examples
+    --------
+    >>> import torch
+    >>> log_prob = torch.tensor([-9.0, -2.0, -1.0, -0.5, 0.0])
+    >>> tempered = RobustTempering().fit(log_prob, log_prob)(log_prob)
+    >>> bool(tempered[0] < tempered[1] < 0), bool((tempered[2:] == 0).all())
+    (True, True)
     """
 
     exponent: Tensor

@@ -47,6 +47,12 @@ def predictive_band(
         Points of the true function. ``y_true`` alone is taken at ``x``.
     k : float, default=3
         Half-width of the outermost band, in standard deviations.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> predictive_band(ax, [0.0, 1.0, 2.0], [0.0, 1.0, 4.0], [0.1, 0.2, 0.9], x_train=[0.0, 1.0], y_train=[0.1, 0.9])
     """
     if not (np.isfinite(k) and k > 0):
         raise ValueError(f"k, the half-width of the band in standard deviations, must be > 0, got {k!r}.")

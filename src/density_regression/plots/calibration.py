@@ -45,6 +45,12 @@ def calibration_curve(
     band : float, optional
         Probability, for example 0.95, with which a calibrated forecast of as many independent entries lies in the grey
         range, at each level. None draws no range.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> calibration_curve(ax, [1.0, 2.0, 4.0], [1.0, 2.5, 3.0], [0.5, 0.5, 1.0], label="forecast", band=0.95)
     """
     expected, observed = metrics.calibration_curve(y_true, mean, std, levels)
     if band is None:
@@ -74,6 +80,12 @@ def calibration_from_curve(
         The curve's name in the legend.
     band : float, default=0.95
         Probability with which a calibrated forecast lies in that range, at each level.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> calibration_from_curve(ax, [0.0, 0.5, 1.0], [0.0, 0.4, 1.0], rows=100)
     """
     across, up = finite_columns(expected=expected, observed=observed)
     for name, values in (("expected", across), ("observed", up)):

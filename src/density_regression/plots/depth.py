@@ -26,7 +26,16 @@ _Row = dict[str, NDArray[Any]]
 
 
 class DepthRow(NamedTuple):
-    """Image (h, w, 3), and depth in metres: truth (h, w), 0 or NaN where missing, or None; mean and std (h, w)."""
+    """Image (h, w, 3), and depth in metres: truth (h, w), 0 or NaN where missing, or None; mean and std (h, w).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> depth = np.full((4, 6), 2.0)
+    >>> row = DepthRow(np.zeros((4, 6, 3)), truth=None, mean=depth, std=0.1 * depth, label="a room")
+    >>> row.mean.shape
+    (4, 6)
+    """
 
     image: ArrayLike
     truth: ArrayLike | None
@@ -62,6 +71,14 @@ def depth_panels(
         Titles of the panels.
     unit : str, default=""
         The unit of depth, for the colour bars.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> truth = np.full((4, 6), 2.0)
+    >>> figure = plt.figure()
+    >>> depth_panels(figure, np.zeros((4, 6, 3)), truth, 1.1 * truth, 0.2 * truth, unit="m")
     """
     from matplotlib.figure import FigureBase
 
@@ -97,6 +114,13 @@ def plot_depth_panel(rows: Sequence[DepthRow], target: Figure | str | os.PathLik
         From top to bottom.
     target : matplotlib Figure or path
         A figure without Axes, or the PNG to write, atomically.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> depth = np.full((4, 6), 2.0)
+    >>> row = DepthRow(np.zeros((4, 6, 3)), depth, 1.1 * depth, 0.2 * depth, label="a room")
+    >>> plot_depth_panel([row], "rooms.png")
     """
     if len(rows) == 0:
         raise ValueError("rows is empty: give at least one DepthRow.")

@@ -38,6 +38,12 @@ def parity(
         Largest number of rows to draw, evenly spaced in order of the true value.
     unit : str, default=""
         The target's unit, for the labels.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> parity(ax, [1.0, 2.0, 4.0], [1.0, 2.5, 3.0], [0.5, 0.5, 1.0], unit="m")
     """
     if not (np.isfinite(k) and k > 0):
         raise ValueError(f"k, half the length of an error bar in standard deviations, must be > 0, got {k!r}.")
@@ -77,6 +83,12 @@ def ordered_intervals(
         Largest number of rows to draw, evenly spaced in that order. The coverage in the corner is that of all rows.
     unit : str, default=""
         The target's unit, for the labels.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> ordered_intervals(ax, [1.0, 2.0, 4.0], [1.0, 2.5, 3.0], [0.5, 0.5, 1.0], level=0.9)
     """
     truth, centre, spread = forecast(y_true, mean, std)
     coverage = metrics.coverage(truth, centre, spread, level)
@@ -127,6 +139,12 @@ def error_against_std(
         Number of bins, at most one per row.
     unit : str, default=""
         The target's unit, for the labels.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> error_against_std(ax, [1.0, 2.0, 4.0], [1.0, 2.5, 3.0], [0.5, 0.6, 1.0], bins=3, unit="m")
     """
     if not isinstance(bins, Integral) or bins < 1:
         raise ValueError(f"bins must be a whole number >= 1, got {bins!r}.")

@@ -29,6 +29,12 @@ def sharpness_histogram(ax: Axes, std: ArrayLike, unit: str = "") -> None:
         Predicted standard deviations (> 0), in the target's units.
     unit : str, default=""
         The target's unit, for the labels.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> sharpness_histogram(ax, [0.5, 0.6, 1.0], unit="m")
     """
     (spread,) = finite_columns(std=std)
     check_positive("std", spread)
@@ -57,6 +63,12 @@ def error_histogram(ax: Axes, y_true: ArrayLike, mean: ArrayLike, unit: str = ""
         Targets and predicted means, in the target's units.
     unit : str, default=""
         The target's unit, for the labels.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> error_histogram(ax, [1.0, 2.0, 4.0], [1.0, 2.5, 3.0], unit="m")
     """
     truth, centre = finite_columns(y_true=y_true, mean=mean)
     residual = truth - centre

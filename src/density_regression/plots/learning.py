@@ -35,6 +35,15 @@ def learning_curve(ax: Axes, report: LossHistory) -> None:
     ax : matplotlib Axes
     report : TrainingReport
         The `report_` of a fitted regressor, or what `fit_density_regression` and `fit_baseline` return.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> from density_regression import DensityRegressor
+    >>> from density_regression.datasets import make_cubic
+    >>> reg = DensityRegressor(epochs=3, members=0, random_state=0).fit(*make_cubic(60, random_state=0))
+    >>> figure, ax = plt.subplots()
+    >>> learning_curve(ax, reg.report_)
     """
     held_out, train = _finite_or_nan(report.history), _finite_or_nan(report.train_history)
     if not np.isfinite(held_out).any():

@@ -40,6 +40,12 @@ def critical_difference(ax: Axes, ranks: ArrayLike, names: Sequence[str], critic
     References
     ----------
     Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 2006.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> critical_difference(ax, [1.2, 2.1, 2.7], ["A", "B", "C"], critical=1.0)
     """
     (mean_ranks,) = finite_columns(ranks=ranks)
     _check(mean_ranks, names, critical)

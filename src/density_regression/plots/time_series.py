@@ -44,6 +44,12 @@ def fan(
         Nominal coverages of the intervals, strictly between 0 and 1, in any order.
     unit : str, default=""
         The target's unit, for the labels.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> fan(ax, time=[0, 1, 2], mean=[1.0, 2.5, 3.0], std=[0.5, 0.5, 1.0], y_true=[1.0, 2.0, 4.0])
     """
     if len(levels) == 0 or not all(0 < level < 1 for level in levels):
         raise ValueError(f"levels must lie strictly between 0 and 1, got {levels!r}; for 95 % pass 0.95.")

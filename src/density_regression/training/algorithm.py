@@ -107,6 +107,17 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     -------
     TrainingReport
         Seconds of each step, and the training and held-out losses over epochs, those of the scaled targets.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import DensityRegression, MLP, TrainingOptions
+    >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    >>> batches = list(zip(x.split(20), (x[:, :1] * 3).split(20), strict=True))
+    >>> model = DensityRegression(MLP(2, (16,)), features=16)
+    >>> report = fit_density_regression(model, batches[:4], batches[4:], options=TrainingOptions(epochs=2))
+    >>> list(report.seconds)
+    ['pretrain', 'fit_density', 'refit_head', 'learn_reach']
     """
     options = options or TrainingOptions()
     progress, checkpoints = monitor_for(verbose, callbacks, "pretrain"), None

@@ -80,6 +80,15 @@ class DepthRegressor:
         Mean and standard deviation of the training depths, in metres.
     report_ : TrainingReport
         Seconds of each step, and the training and held-out losses over epochs.
+
+    Examples
+    --------
+    >>> from density_regression.datasets import DepthFolder, make_scenes
+    >>> folder = DepthFolder(make_scenes("rooms", 6, size=(16, 24)))
+    >>> reg = DepthRegressor(width=8, levels=2, epochs=1, batch_size=2, device="cpu", verbose=False).fit(folder)
+    >>> maps = reg.predict(folder[0][0])
+    >>> maps.mean.shape, maps.std.shape, maps.score.shape
+    ((1, 16, 24), (1, 16, 24), (1,))
     """
 
     width: int = 32

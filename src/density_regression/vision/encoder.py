@@ -35,6 +35,15 @@ class Patches(nn.Module):
         Number of random features.
     seed : int
         Seed of the random features.
+
+    Examples
+    --------
+    >>> import torch
+    >>> images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> patches = Patches(filters=5)
+    >>> patches.fit(images)
+    >>> tuple(patches(images).shape)
+    (4, 10)
     """
 
     weight: Tensor
@@ -87,6 +96,14 @@ class WithScene(FittedModule):
         Level of the U-Net whose features are averaged.
     max_dims : int
         Principal directions of the description that the density models.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression.nn.encoders import UNet
+    >>> encoder = WithScene(UNet(width=8, levels=2), Patches(filters=5), level=1)
+    >>> tuple(encoder(torch.rand(2, 3, 16, 24)).shape)
+    (2, 9, 16, 24)
     """
 
     unit: Tensor

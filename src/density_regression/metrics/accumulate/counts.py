@@ -39,7 +39,16 @@ class _Counts(Accumulator):
 
 
 class CalibrationError(_Counts):
-    """`density_regression.metrics.calibration_error` over batches, at ``levels`` levels."""
+    """`density_regression.metrics.calibration_error` over batches, at ``levels`` levels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = CalibrationError()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    5.588
+    """
 
     _two_sided = False
 
@@ -49,7 +58,16 @@ class CalibrationError(_Counts):
 
 
 class MiscalibrationArea(_Counts):
-    """`density_regression.metrics.miscalibration_area` over batches, at ``levels`` expected coverages."""
+    """`density_regression.metrics.miscalibration_area` over batches, at ``levels`` expected coverages.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = MiscalibrationArea()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    0.191
+    """
 
     _two_sided = True
 

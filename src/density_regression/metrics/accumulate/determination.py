@@ -19,6 +19,14 @@ class R2(Metric):
     columns : int, default=1
         Number of targets, along the last dimension; their coefficients are averaged. With 1, all entries are values
         of one target, whatever their shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = R2()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    0.5
     """
 
     full_state_update = False

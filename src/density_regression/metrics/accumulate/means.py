@@ -35,21 +35,48 @@ class _Mean(Accumulator):
 
 
 class NLL(_Mean):
-    """`density_regression.metrics.nll` over batches."""
+    """`density_regression.metrics.nll` over batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = NLL()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    0.476
+    """
 
     def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
         return std.log() + 0.5 * (residual / std) ** 2 + 0.5 * math.log(2 * math.pi)
 
 
 class MAE(_Mean):
-    """`density_regression.metrics.mae` over batches."""
+    """`density_regression.metrics.mae` over batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = MAE()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    0.25
+    """
 
     def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
         return residual.abs()
 
 
 class RMSE(_Mean):
-    """`density_regression.metrics.rmse` over batches."""
+    """`density_regression.metrics.rmse` over batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = RMSE()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    0.354
+    """
 
     def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
         return residual**2
@@ -60,7 +87,16 @@ class RMSE(_Mean):
 
 
 class CRPS(_Mean):
-    """`density_regression.metrics.crps` over batches."""
+    """`density_regression.metrics.crps` over batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = CRPS()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    0.209
+    """
 
     def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
         z = residual / std
@@ -69,7 +105,16 @@ class CRPS(_Mean):
 
 
 class Sharpness(_Mean):
-    """`density_regression.metrics.sharpness` over batches, in multiples of ``unit``."""
+    """`density_regression.metrics.sharpness` over batches, in multiples of ``unit``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = Sharpness()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    0.5
+    """
 
     higher_is_better = None
 
@@ -94,7 +139,16 @@ class _IntervalMean(_Mean):
 
 
 class Coverage(_IntervalMean):
-    """`density_regression.metrics.coverage` over batches, of nominal coverage ``level``."""
+    """`density_regression.metrics.coverage` over batches, of nominal coverage ``level``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = Coverage()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    1.0
+    """
 
     higher_is_better = None
 
@@ -103,7 +157,16 @@ class Coverage(_IntervalMean):
 
 
 class IntervalScore(_IntervalMean):
-    """`density_regression.metrics.interval_score` over batches, of nominal coverage ``level``."""
+    """`density_regression.metrics.interval_score` over batches, of nominal coverage ``level``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score = IntervalScore()
+    >>> score.update(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    >>> round(score.compute().item(), 3)
+    1.96
+    """
 
     def _scores(self, residual: Tensor, std: Tensor) -> Tensor:
         half_width = std * self._quantile

@@ -260,6 +260,8 @@ class Quadratics(NamedTuple):
 class Density(FittedModule, ABC):
     """A density on features: `fit(z)`, then `log_prob(z)`, finite for every input.
 
+    log p(z) = log p(t) + log |det dt / dz|, with t the whitened features.
+
     Features are whitened first; a subclass models the whitened coordinates. All learnt state is in buffers, or in
     parameters without gradient.
 
@@ -271,6 +273,18 @@ class Density(FittedModule, ABC):
         Keep at most this many directions.
     max_rows : int
         Fit on at most this many rows, drawn at random.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import GaussianDensity
+    >>> class Wider(GaussianDensity):
+    ...     def _log_prob(self, t):
+    ...         return super()._log_prob(0.5 * t) - self.dims * torch.log(torch.tensor(2.0))
+    >>> z = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    >>> far = torch.full((1, 2), 9.0)
+    >>> bool(Wider().fit(z).log_prob(far) > GaussianDensity().fit(z).log_prob(far))
+    True
     """
 
     def __init__(self, *, variance: float = 0.999, max_dims: int | None = 16, max_rows: int = 20_000) -> None:

@@ -13,6 +13,8 @@ __all__ = ["GaussianDensity"]
 class GaussianDensity(Density):
     """Gaussian with the features' mean and covariance.
 
+    log p(t) = -(|t|^2 + q log 2 pi) / 2, of the q whitened coordinates t.
+
     Examples
     --------
     >>> import torch

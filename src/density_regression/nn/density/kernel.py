@@ -20,6 +20,8 @@ MAX_SCALED_DISTANCE: Final = 1e18
 class KernelDensity(Density):
     """Kernel density estimate from up to `max_points` training rows, as in the paper's toy example.
 
+    p(t) = mean over i of K(t - t_i), of the whitened coordinates t and those of training rows, t_i.
+
     The slowest density to evaluate: each row is compared with every point.
 
     Parameters

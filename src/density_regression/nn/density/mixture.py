@@ -56,6 +56,8 @@ class _Mixture(NamedTuple):
 class MixtureDensity(Density):
     """Gaussian mixture with full covariances.
 
+    p(t) = sum over j of w_j N(t; m_j, S_j), of the whitened coordinates t.
+
     EM from a k-means++ start. Each component's covariance is the posterior mode under a prior worth `q` rows with the
     overall covariance (the identity, after whitening), so that a component with few rows cannot collapse. A prior of a
     tenth of that weight is used instead where its held-out likelihood is higher, as for tight clusters.
@@ -73,6 +75,14 @@ class MixtureDensity(Density):
         Stop EM after this many iterations, or when the mean log-likelihood rises by less, in nats.
     variance, max_dims, max_rows
         See `Density`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> z = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    >>> density = MixtureDensity(components=2).fit(z)
+    >>> bool(density.log_prob(torch.zeros(1, 2)) > density.log_prob(torch.full((1, 2), 9.0)))
+    True
     """
 
     factor: Tensor

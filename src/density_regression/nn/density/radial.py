@@ -57,6 +57,8 @@ class RadialFlow(nn.Module):
 class RadialFlowDensity(TrainedFlow):
     """Radial flow with a standard normal base, as Natural Posterior Networks use (Charpentier et al., 2022).
 
+    log p(t) = log N(g(t); 0, I) + log |det dg / dt|, with g a chain of radial transforms.
+
     Parameters
     ----------
     layers : int

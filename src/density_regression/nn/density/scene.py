@@ -15,6 +15,16 @@ class SceneDensity(Density):
     """log p(z) = log p(pixel) + log p(scene), for features of which the last is log p(scene) (see `WithScene`).
 
     `pixels` is the density of all features but the last, by default a mixture.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from density_regression import GaussianDensity
+    >>> z = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> density = SceneDensity(GaussianDensity()).fit(z)
+    >>> likelier = z + torch.tensor([0.0, 0.0, 1.0])
+    >>> bool((density.log_prob(likelier) > density.log_prob(z)).all())
+    True
     """
 
     def __init__(self, pixels: Density | None = None) -> None:

@@ -31,7 +31,7 @@ NARROWEST_BIN: Final = 1e-12
 class PiecewiseEmbedding(nn.Module):
     """Columns, smoothly clipped, with piecewise-linear bins appended (Gorishniy et al., 2022).
 
-    A standardised column x becomes x / sqrt(1 + (x / 3)^2). A bin of it from `low` to `high` has the value
+    A standardised column x becomes u = x / sqrt(1 + (x / 3)^2). A bin of it from `low` to `high` has the value
     0.3 clamp((x - low) / (high - low), 0, 1), less its mean over the training rows. The edges of the bins are quantiles
     of the training rows. A column with fewer than three different values has no bins.
 

@@ -83,8 +83,15 @@ def watched_scores(scores: ArrayLike | None, errors: ArrayLike | None) -> dict[W
 def standardised(y: ArrayLike, mean: ArrayLike, std: ArrayLike, law: str = "identity") -> Floats:
     """Targets in standard deviations from the mean, (n,) or (n, k); with law "log", those of their logarithms.
 
+    r = (y - mean) / std.
+
     The normal quantiles of the probability integral transform F(y), and so of the same ranks. Of a log-normal law,
     `mean` and `std` are the moments. NaN where a target is missing.
+
+    Examples
+    --------
+    >>> standardised([3.0, 1.0], mean=[1.0, 1.0], std=[0.5, 0.5]).tolist()
+    [4.0, 0.0]
     """
     y, mean, std = (np.asarray(part, dtype=np.float64) for part in (y, mean, std))
     if law == "log":

@@ -50,7 +50,7 @@ class Batch:
 
 
 class TableFile:
-    """A table in a file, or in several of one folder.
+    r"""A table in a file, or in several of one folder.
 
     Attributes
     ----------
@@ -62,6 +62,15 @@ class TableFile:
         Separator, decimal sign and encoding; None of Parquet.
     missing : tuple of str
         Texts that mean a gap, besides the usual ones.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from density_regression.tabular.files import open_table
+    >>> _ = Path("flats.csv").write_text("area,town\n60,Ulm\n82,Bern\n")
+    >>> table = open_table("flats.csv")
+    >>> [len(batch.table) for batch in table.batches({"area": "number", "town": "text"}, rows=1)]
+    [1, 1]
     """
 
     def __init__(
@@ -189,7 +198,7 @@ def open_table(
     missing: Sequence[str] = (),
     text: Sequence[str] = (),
 ) -> TableFile:
-    """A table of a file: CSV, TSV and their kin, also compressed, Parquet, or a folder of either.
+    r"""A table of a file: CSV, TSV and their kin, also compressed, Parquet, or a folder of either.
 
     Parameters
     ----------
@@ -206,6 +215,16 @@ def open_table(
     ------
     TableError
         If there is no such file, or it is no table.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("flats.csv").write_text("area,town\n60,Ulm\n82,Bern\n")
+    >>> table = open_table("flats.csv")
+    >>> table.columns
+    ('area', 'town')
+    >>> table.read().to_pydict()
+    {'area': [60.0, 82.0], 'town': ['Ulm', 'Bern']}
     """
     place = Path(path)
     if not place.exists():

@@ -35,6 +35,16 @@ class TableWriter:
         Of text; a .tsv always has tabs.
     schema : pyarrow.Schema, optional
         Of Parquet: types of the columns, in place of those of the first table written.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> with TableWriter("flats.csv") as writer:
+    ...     writer.write(pa.table({"area": [60, 82], "town": ["Ulm", "Bern"]}))
+    >>> print(open("flats.csv").read(), end="")
+    area,town
+    60,Ulm
+    82,Bern
     """
 
     def __init__(
