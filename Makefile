@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test browser coverage mutation lint format bench docs figures clean
+.PHONY: help install demo test browser coverage mutation lint format bench gallery docs figures clean
 
 help: ## list these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 10
@@ -73,6 +73,9 @@ ifdef DENSITY_REGRESSION_DATA
 else
 	@echo "Peers and UCI were not run: set DENSITY_REGRESSION_DATA to the folder with the data."
 endif
+
+gallery: install ## run the examples and write their pages, docs/examples; mlflow and skpro are needed too
+	$(BIN)/python docs/gallery.py
 
 docs: install ## build the site into site/, warnings are errors
 	$(BIN)/zensical build --strict
