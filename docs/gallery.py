@@ -119,16 +119,16 @@ def index() -> str:
     page = [
         "<!-- Written by docs/gallery.py. -->",
         "# Examples",
-        "Each runs within a minute on one core, from generated data or data that come with scikit-learn. The tests run "
-        "them all. Code, output and figures on these pages are those of `examples/` in the source; every file there "
-        "opens as a notebook in editors that know `# %%` cells.",
+        "Each runs within a minute on one core, from generated data or data that come with scikit-learn. The tests\n"
+        "run them; those of MLflow and skpro where these are installed. Code, output and figures are those of\n"
+        "`examples/` in the source, whose files open as notebooks in editors that know `# %%` cells.",
     ]
     for group, names in GROUPS.items():
         page += [f"## {group}", '<div class="grid cards" markdown>']
         for name in names:
             headline, _, rest = title((EXAMPLES / f"{name}.py").read_text(encoding="utf-8")).partition(": ")
             target = f"{name.replace('_', '-')}.md"
-            image = f"[![](../images/examples/{name}-1.png){{ loading=lazy }}]({target})"
+            image = f"[![{headline}](../images/examples/{name}-1.png){{ loading=lazy }}]({target})"
             says = f"\n\n    {rest[0].upper()}{rest[1:]}" if rest else ""
             page.append(f"-   **[{headline}]({target})**{says}\n\n    {image}")
         page.append("</div>")

@@ -1,14 +1,14 @@
 """Conformal intervals: coverage that does not depend on the model
 
-What you learn: keep some rows aside, and get intervals that hold the promised share of targets whatever the noise is
-like, and how well or badly the model was trained.
+**What you learn:** keep some rows aside, and get intervals that hold the promised share of targets whatever the noise
+is like, and how well or badly the model was trained.
 
 The noise here is not Gaussian: it has heavy tails, and one side is longer. A Gaussian with the right standard deviation
 is then wrong about the share of targets in its intervals. Conformal intervals take their width from how far the targets
 of the rows kept aside really were.
 
-How to read the figure: each dot is the coverage measured on many new rows. On the dashed line intervals hold what they
-promise.
+**How to read the figure:** each dot is the coverage measured on many new rows. On the dashed line intervals hold what
+they promise.
 """
 
 # %%

@@ -1,10 +1,11 @@
 """The cubic: a band that widens where there are no data
 
-What you learn: fit `DensityRegressor` to one feature, ask for a mean, a standard deviation and an interval, and see
+**What you learn:** fit `DensityRegressor` to one feature, ask for a mean, a standard deviation and an interval, and see
 which part of the uncertainty is noise and which is distance from the training rows.
 
-Read the figure from the middle outwards. Between the dashed lines, where the training rows are, the band is as wide as
-the noise (standard deviation 3). Outside it widens, and familiarity falls to 0: the model says that it is guessing.
+**How to read the figure:** from the middle outwards. Between the dashed lines, where the training rows are, the band is
+as wide as the noise (standard deviation 3). Outside it widens, and familiarity falls to 0: the model says that it is
+guessing.
 """
 
 # %%

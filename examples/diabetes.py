@@ -1,11 +1,11 @@
 """Diabetes: are the intervals right on a real table?
 
-What you learn: check a model on rows that it has not seen. Do its 90 % intervals hold 90 % of the targets? Are errors
-larger where the standard deviation is? Which rows are strange?
+**What you learn:** check a model on rows that it has not seen. Do its 90 % intervals hold 90 % of the targets? Are
+errors larger where the standard deviation is? Which rows are strange?
 
 The table comes with scikit-learn: 442 patients, ten measurements each, and a score of the disease a year later.
 
-How to read the figure: on the left, a curve along the diagonal means that each quantile is as often exceeded as it
+**How to read the figure:** on the left, a curve along the diagonal means that each quantile is as often exceeded as it
 should be; the grey range is what luck alone may do with so few rows. On the right, each bar is an interval, ordered by
 the true value; crosses are targets outside theirs.
 """

@@ -1,10 +1,10 @@
 """Grid search: choose settings by the whole distribution
 
-What you learn: use `DensityRegressor` in a scikit-learn pipeline, and let `GridSearchCV` choose its settings by the
+**What you learn:** use `DensityRegressor` in a scikit-learn pipeline, and let `GridSearchCV` choose its settings by the
 negative log-likelihood, so that a model which is sure and wrong loses.
 
-How to read the figure: a dot is the mean of three folds, its bar their standard deviation. Lower is better. Where bars
-overlap widely, the data do not tell the settings apart.
+**How to read the figure:** a dot is the mean of three folds, its bar their standard deviation. Lower is better. Where
+bars overlap widely, the data do not tell the settings apart.
 """
 
 # %%

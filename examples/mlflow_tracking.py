@@ -1,14 +1,15 @@
 """MLflow: track fits, losses and the exported model
 
-What you learn: log settings, losses of each epoch and metrics of a fit to MLflow by a callback of a few lines, and keep
-the model there as ONNX, without pickle.
+**What you learn:** log settings, losses of each epoch and metrics of a fit to MLflow by a callback of a few lines, and
+keep the model there as ONNX, without pickle.
 
 MLflow is not one of this package's extras: `pip install mlflow`. Here runs go to a file, `runs.db`; with
 `mlflow.set_tracking_uri` they go to your server. `mlflow ui --backend-store-uri sqlite:///runs.db` shows them in a
 browser.
 
-How to read the figure: losses as MLflow has them, of the training rows and of the rows held out. Training stops when
-the latter no longer fall.
+**How to read the figure:** losses as MLflow has them, of the training rows and of the rows held out. Where the latter
+rise again, the network learns its training rows by heart. The weights that are kept are those of the lowest held-out
+loss.
 """
 
 # %%

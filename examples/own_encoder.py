@@ -1,13 +1,13 @@
 """Your own encoder: a distribution for any PyTorch network
 
-What you learn: put your own network, here a convolution over time, under `DensityRegression`, train it with ordinary
-data loaders, and get a `torch.distributions.Normal` and a familiarity for each input.
+**What you learn:** put your own network, here a convolution over time, under `DensityRegression`, train it with
+ordinary data loaders, and get a `torch.distributions.Normal` and a familiarity for each input.
 
 The task: estimate the frequency of a noisy sine from 64 samples. Afterwards we show the model what it has never seen:
 square waves, and noise without any wave.
 
-How to read the figure: the histograms show familiarity, the share of held-out training inputs that are less familiar.
-Inputs like those of training spread evenly from 0 to 1; strange ones gather at 0.
+**How to read the figure:** the histograms show familiarity, the share of held-out training inputs that are less
+familiar. Inputs like those of training spread evenly from 0 to 1; strange ones gather at 0.
 """
 
 # %%

@@ -1,15 +1,15 @@
 # %% [markdown]
 # # The paper's demo, as a notebook
 #
-# What you learn: the method of Bui & Liu (AISTATS 2024) line by line, as in the listing of their appendix, in plain
+# **What you learn:** the method of Bui & Liu (AISTATS 2024) line by line, as in the listing of their appendix, in plain
 # PyTorch; what the exact formula does to the band; and the same fit by one line of this package.
 #
 # This file is a notebook kept as text: VS Code, PyCharm and Spyder show its `# %%` cells, and `jupytext --to ipynb
 # paper_demo.py` makes a notebook of it. It also runs as a script.
 #
-# How to read the figure: grey dots between the dashed lines are the training rows, the red line is the truth, and blue
-# areas reach up to three standard deviations from the mean. A good band is narrow between the dashed lines, and wide
-# enough outside to hold the red line.
+# **How to read the figure:** grey dots between the dashed lines are the training rows, the red line is the truth, and
+# blue areas reach up to three standard deviations from the mean. A good band is narrow between the dashed lines, and
+# wide enough outside to hold the red line.
 
 # %%
 import matplotlib.pyplot as plt

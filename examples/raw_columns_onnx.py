@@ -1,12 +1,12 @@
 """From raw columns to one ONNX file
 
-What you learn: fit a table with text, dates and gaps as it is, export model and preparation together as one ONNX graph,
-and run it without torch, pandas or this package.
+**What you learn:** fit a table with text, dates and gaps as it is, export model and preparation together as one ONNX
+graph, and run it without torch, pandas or this package.
 
 The table is made up: flats with their size, year (sometimes missing), town, date of sale, and price. Prices are
 positive, so the model works with their logarithm (`target="log"`), and no interval goes below zero.
 
-How to read the figure: one line per flat, cheapest first, from the low to the high end of its 90 % interval as the
+**How to read the figure:** one line per flat, cheapest first, from the low to the high end of its 90 % interval as the
 graph gives it; the dot is the true price. About one dot in ten should be outside its line.
 """
 

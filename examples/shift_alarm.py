@@ -1,12 +1,12 @@
 """A shift, and an alarm that notices
 
-What you learn: watch the rows that a model is asked about, and be told when they are no longer like those of training,
-with a stated rate of false alarms.
+**What you learn:** watch the rows that a model is asked about, and be told when they are no longer like those of
+training, with a stated rate of false alarms.
 
 The table is made up: four measurements of a machine, and the load to predict. After 600 rows in use one sensor begins
 to drift, a little more with each row. Nobody tells the model.
 
-How to read the figure: above, each dot is a row, and its height is its familiarity; as long as nothing changes they
+**How to read the figure:** above, each dot is a row, and its height is its familiarity; as long as nothing changes they
 spread evenly. Below is the evidence for a change, as a share of what the alarm needs: it rings at 1, and then begins
 anew.
 """

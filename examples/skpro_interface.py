@@ -1,13 +1,13 @@
 """skpro: the same model behind another interface
 
-What you learn: use `DensityRegressor` wherever skpro's interface is asked for, score it by skpro's own metrics, and
+**What you learn:** use `DensityRegressor` wherever skpro's interface is asked for, score it by skpro's own metrics, and
 compare it with another of its regressors.
 
 [skpro](https://skpro.readthedocs.io) is scikit-learn's sister for predictive distributions: `pip install skpro`. Its
 adapter takes any regressor whose `predict` knows `return_std`.
 
-How to read the figure: predicted distributions of three rows, as densities, and the true value as a dashed line of the
-same colour. A good one is narrow, and high where the line is.
+**How to read the figure:** predicted distributions of three rows, as densities, and the true value as a dashed line of
+the same colour. A good one is narrow, and high where the line is.
 """
 
 # %%

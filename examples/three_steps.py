@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Three steps: Algorithm 1 by hand
 #
-# What you learn: how the method is put together. An encoder f, a head g, and a density p(z) between them; what each of
-# the three steps of the paper's Algorithm 1 does to them; and which functions of this package do it.
+# **What you learn:** how the method is put together. An encoder f, a head g, and a density p(z) between them; what each
+# of the three steps of the paper's Algorithm 1 does to them; and which functions of this package do it.
 #
 # The data are the paper's toy, a cubic with noise: we train on [-4, 4] and look at [-7, 7].
 # `DensityRegressor(...).fit(X, y)` does all of this in one line. Here we do it on torch tensors, and look at each step.
 #
-# How to read the figure: the band should be narrow between the dashed lines, where the training rows are, and wide
+# **How to read the figure:** the band should be narrow between the dashed lines, where the training rows are, and wide
 # enough outside to hold the red line.
 
 # %%

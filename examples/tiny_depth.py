@@ -1,14 +1,14 @@
 """Depth from one image, and images of another kind
 
-What you learn: train a small U-Net to tell the distance of every pixel, with a standard deviation for each, and compare
-images like those of training with others.
+**What you learn:** train a small U-Net to tell the distance of every pixel, with a standard deviation for each, and
+compare images like those of training with others.
 
 The images are made by ray casting: rooms with boxes for training, and roads under the sky, up to 80 m deep, which the
 model has never seen. So tiny a network, trained for seconds, is no good depth model; it is enough to see how the
 uncertainty behaves.
 
-How to read the figure: a row is an image; from left to right the image, its true depth, the prediction, the error, and
-the predicted standard deviation. The roads should have the larger uncertainty.
+**How to read the figure:** a row is an image; from left to right the image, its true depth, the prediction, the error,
+and the predicted standard deviation. The roads should have the larger uncertainty.
 """
 
 # %%

@@ -1,11 +1,11 @@
 """Weather: from the last hours to the next, with a fan
 
-What you learn: turn a time series into windows, hold out whole weeks instead of random hours, forecast an hour with its
-distribution, and see what happens in a heat wave that training had not.
+**What you learn:** turn a time series into windows, hold out whole weeks instead of random hours, forecast an hour with
+its distribution, and see what happens in a heat wave that training had not.
 
 The series is made up: two years of hourly temperatures with days, seasons and weather that lasts for days.
 
-How to read the figure: the shades are 50, 80 and 95 % intervals. In the usual week the black line, the truth, stays
+**How to read the figure:** the shades are 50, 80 and 95 % intervals. In the usual week the black line, the truth, stays
 inside, and leaves the widest about once in 20 hours. In the heat wave the intervals widen.
 """
 

@@ -33,8 +33,8 @@ def test_the_page_has_the_text_and_code_of_the_example(example: Path, gallery: M
     shown = re.sub(r"\n*```text\n.*?\n```$|\n*^!\[.*\]\(.*\)$", "", page, flags=re.DOTALL | re.MULTILINE)
     assert shown.strip().startswith("\n\n".join(expected)), "Run `make gallery`."
     assert found[0].text.startswith("# ")
-    assert "What you learn:" in found[0].text
-    assert "How to read the figure:" in found[0].text or "Read the figure" in found[0].text
+    assert "**What you learn:**" in found[0].text
+    assert "**How to read the figure:**" in found[0].text
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
