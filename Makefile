@@ -74,7 +74,7 @@ else
 	@echo "Peers and UCI were not run: set DENSITY_REGRESSION_DATA to the folder with the data."
 endif
 
-gallery: install ## run the examples and write their pages, docs/examples; mlflow and skpro are needed too
+gallery: install ## run the examples and write their pages; two need mlflow and skpro, which are not installed
 	$(BIN)/python docs/gallery.py
 
 docs: install ## build the site into site/, warnings are errors

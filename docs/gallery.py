@@ -140,7 +140,10 @@ def main(names: list[str]) -> None:
     listed = [name for group in GROUPS.values() for name in group]
     for name in names or listed:
         print(name, file=sys.stderr)
-        write_page(name)
+        try:
+            write_page(name)
+        except ModuleNotFoundError as error:
+            print(f"{name} was not run, and its page stays as it was: {error}.", file=sys.stderr)
     (PAGES / "index.md").write_text(index(), encoding="utf-8")
 
 

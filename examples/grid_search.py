@@ -26,7 +26,9 @@ from density_regression import DensityRegressor, metrics
 # %%
 metrics.register_scorers()
 X, y = make_friedman1(300, noise=1.0, random_state=0)
-pipeline = make_pipeline(SelectKBest(f_regression), DensityRegressor(members=0, epochs=60, random_state=0))
+pipeline = make_pipeline(
+    SelectKBest(f_regression), DensityRegressor(members=0, epochs=60, batch_size=64, random_state=0)
+)
 grid = {"selectkbest__k": [2, 5, 10], "densityregressor__hidden": [(16,), (64, 64)]}
 search = GridSearchCV(pipeline, grid, scoring=["neg_nll", "neg_crps"], refit="neg_nll", cv=3)
 search.fit(X[:200], y[:200])
