@@ -70,7 +70,9 @@ def chunks(cell: Cell) -> list[str]:
 
 
 def header(name: str) -> str:
-    return f"<!-- Written by docs/gallery.py from examples/{name}.py: change that, then run `make gallery`. -->"
+    """Searching finds the guides, and the gallery; its pages would crowd them out."""
+    says = f"<!-- Written by docs/gallery.py from examples/{name}.py: change that, then run `make gallery`. -->"
+    return f"---\nsearch:\n  exclude: true\n---\n\n{says}"
 
 
 def write_page(name: str) -> None:
