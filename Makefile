@@ -74,6 +74,9 @@ else
 	@echo "Peers and UCI were not run: set DENSITY_REGRESSION_DATA to the folder with the data."
 endif
 
+gallery: install ## run the examples and write their pages; two need mlflow and skpro, which are not installed
+	$(BIN)/python docs/gallery.py
+
 docs: install ## build the site into site/, warnings are errors
 	$(BIN)/zensical build --strict
 

@@ -24,8 +24,6 @@ class Callback(Protocol):
     ...         if step == "pretrain":
     ...             print(f"epoch {epoch} of step {step}")
     >>> reg = DensityRegressor(epochs=2, random_state=0, callbacks=[Printer()]).fit(*make_cubic(n=50, random_state=0))
-    epoch 1 of step teach
-    epoch 2 of step teach
     epoch 1 of step pretrain
     epoch 2 of step pretrain
     """

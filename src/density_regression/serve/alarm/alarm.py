@@ -84,7 +84,7 @@ class Alarm:
     []
     >>> reports = alarm.update_scores(rng.normal(-2.0, size=100))
     >>> reports[0].since
-    1001
+    999
     """
 
     def __init__(
