@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 __all__ = [
     "PRECISIONS",
+    "Trainer",
     "TrainingOptions",
     "fabric_for",
     "find_device",
@@ -148,6 +149,13 @@ class _Plain:
     def unscale(self, optimizer: Any) -> None:
         """There is no scale."""
 
+    def scale(self) -> dict[str, Tensor]:
+        """There is no scale."""
+        return {}
+
+    def set_scale(self, scale: dict[str, Tensor]) -> None:
+        """There is no scale."""
+
 
 class _Fabric:
     """Fabric, for any device and precision."""
@@ -165,8 +173,21 @@ class _Fabric:
         """Undo the scale of gradients in half precision."""
         self._fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
 
+    def scale(self) -> dict[str, Tensor]:
+        """State of that scale, by names."""
+        state = self._fabric.strategy.precision.state_dict()
+        return {name: torch.tensor(value) for name, value in state.items()}
 
-def fabric_for(options: TrainingOptions) -> _Plain | _Fabric:
+    def set_scale(self, scale: dict[str, Tensor]) -> None:
+        """Take back what `scale` returned."""
+        self._fabric.strategy.precision.load_state_dict({name: value.item() for name, value in scale.items()})
+
+
+Trainer = _Plain | _Fabric
+"""Fabric, or its plain equivalent."""
+
+
+def fabric_for(options: TrainingOptions) -> Trainer:
     """Fabric, or its plain equivalent on a CPU in full precision."""
     device = find_device(options.device)
     if device.type == "cpu" and options.precision == "32-true":

@@ -33,7 +33,7 @@ from density_regression.training.vectorised import MappedLoss, can_train, stacke
 
 if TYPE_CHECKING:
     from density_regression.training.callbacks import Callback
-    from density_regression.training.checkpoints import Checkpoints
+    from density_regression.training.checkpoints import Checkpoints, Unfinished
     from density_regression.training.progress import Monitor
 
 __all__ = [
@@ -219,10 +219,12 @@ def pretrain(
     held_out: Batches | None,
     options: TrainingOptions,
     progress: Monitor | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Losses:
     """Step 1: encoder and head by maximum likelihood, without the density (`method:1st-optimization`)."""
     model.head.reset()
-    (losses,) = optimise(_NegativeLogLikelihood(model), train, held_out, options, progress, name="1/3 network")
+    loss = _NegativeLogLikelihood(model)
+    (losses,) = optimise(loss, train, held_out, options, progress, name="1/3 network", unfinished=unfinished)
     model.eval()
     return losses
 
@@ -237,20 +239,22 @@ def _first_step(
     checkpoints: Checkpoints | None,
 ) -> Losses:
     """Step 1, by likelihood alone or by way of a teacher, whose weights are kept likewise."""
+    unfinished = checkpoints.within(1) if checkpoints else None
     if not model.head.disagreement:
         if members:
             raise ValueError(f"members={members} teach a head with disagreement: build it so, or set members to 0.")
-        return pretrain(model, train, held_out, options, progress)
+        return pretrain(model, train, held_out, options, progress, unfinished)
     if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches | None) and members > 0):
         raise ValueError("A head with disagreement needs members of at least 1, and train and held_out TensorBatches.")
     if state := checkpoints.of("teacher") if checkpoints else {}:
         teacher = Teacher.of(model, members, options.seed).to(find_device(options.device)).eval()
         teacher.load_state_dict(state)
     else:
-        teacher = teach(model, train, held_out, members, options, progress)
+        own = checkpoints.within("teacher") if checkpoints else None
+        teacher = teach(model, train, held_out, members, options, progress, own)
         if checkpoints:
             checkpoints.save("teacher", teacher.state_dict())
-    return distil(model, teacher, train, held_out, options, progress)
+    return distil(model, teacher, train, held_out, options, progress, unfinished)
 
 
 def fit_density(model: DensityRegression, train: Features, held_out: Features | None, *, seed: int = 0) -> None:

@@ -15,10 +15,12 @@ from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
 from density_regression.nn.runtime import TrainingOptions, find_device
 from density_regression.training.batches import TensorBatches
 from density_regression.training.loop import Losses, optimise
+from density_regression.training.state import inside
 from density_regression.training.teacher import Lesson, Teacher, part_of
 
 if TYPE_CHECKING:
     from density_regression.nn.model import DensityRegression
+    from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
 __all__ = ["Lessons", "distil", "lesson_losses", "made_up_rows"]
@@ -57,6 +59,7 @@ def distil(
     held_out: TensorBatches | None,
     options: TrainingOptions,
     progress: Monitor | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Losses:
     """Step 1 with a teacher: encoder and head learn what it says of training rows and of made-up ones.
 
@@ -68,7 +71,14 @@ def distil(
     lessons = Lessons(teacher, train, options.seed, find_device(options.device))
     model.head.bound_ratio(*lessons.bounds)
     (losses,) = optimise(
-        _LessonLoss(model), lessons, held_out, part_of(options), progress, name="1/3 network", keep_last=True
+        _LessonLoss(model),
+        lessons,
+        held_out,
+        part_of(options),
+        progress,
+        name="1/3 network",
+        keep_last=True,
+        unfinished=unfinished,
     )
     model.eval()
     return losses
@@ -103,6 +113,17 @@ class Lessons:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def position(self) -> dict[str, Tensor]:
+        """Positions of the training rows and of the made-up ones, which are shuffled anew at other times."""
+        parts = {"known": self._known, "made_up": self._made_up}
+        return {f"{part}/{name}": value for part, of in parts.items() for name, value in of.position().items()}
+
+    def seek(self, position: dict[str, Tensor]) -> None:
+        """Go to a position."""
+        self._known.seek(inside(position, "known"))
+        self._made_up.seek(inside(position, "made_up"))
+        self._more = iter(self._made_up)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         for batch in self._known:

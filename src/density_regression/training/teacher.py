@@ -22,6 +22,7 @@ from density_regression.training.loop import optimise
 
 if TYPE_CHECKING:
     from density_regression.nn.model import DensityRegression
+    from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
 __all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "block_weights", "part_of", "teach"]
@@ -175,6 +176,7 @@ def teach(
     members: int,
     options: TrainingOptions,
     progress: Monitor | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Teacher:
     """Train a teacher for a model: each member on its own order and weights of the rows, by its own likelihood."""
     teacher = Teacher.of(model, members, options.seed).to(find_device(options.device))
@@ -184,7 +186,8 @@ def teach(
     own = TensorBatches(x, torch.cat([y, drawn.to(y)], 1), weight, train.batch_size, shuffles)
     if progress is not None:
         progress.name, name = "teach", progress.name
-    optimise(_TeacherLoss(teacher), own, held_out, part_of(options), progress, name="1/3 teacher")
+    loss = _TeacherLoss(teacher)
+    optimise(loss, own, held_out, part_of(options), progress, name="1/3 teacher", unfinished=unfinished)
     if progress is not None:
         progress.name = name
     return teacher.eval()
