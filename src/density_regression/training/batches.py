@@ -131,6 +131,11 @@ class TensorBatches:
         return of_tables[self._begins[:, 0] // self._length]
 
     @property
+    def several(self) -> bool:
+        """Whether a batch holds one for each member of an ensemble."""
+        return self._begins is not None or isinstance(self._generator, Sequence)
+
+    @property
     def generators(self) -> list[torch.Generator]:
         """Where the shuffles come from; none if there are none."""
         return [self._generator] if isinstance(self._generator, torch.Generator) else list(self._generator or [])
@@ -174,12 +179,9 @@ class TensorBatches:
         """Rows of an epoch, (n,) or (M, n), as drawn; None for those of the table as they are."""
         if isinstance(self._generator, torch.Generator):
             return torch.randperm(self._length, generator=self._generator)
-        if self._generator is None and self._begins is None:
-            return None
         if self._generator is None:
-            order = torch.arange(self._length)
-        else:
-            order = torch.stack([torch.randperm(self._length, generator=generator) for generator in self._generator])
+            return None if self._begins is None else torch.arange(self._length) + self._begins
+        order = torch.stack([torch.randperm(self._length, generator=generator) for generator in self._generator])
         return order if self._begins is None else order + self._begins
 
 

@@ -123,4 +123,5 @@ def fingerprint_of(model: DensityRegression, options: TrainingOptions, *, pretra
     parts = [(type(p).__name__, p.config()) for p in model.modules() if isinstance(p, Density | Tempering)]
     weights = checksum(model.encoder.state_dict()) if pretrained else ""
     taught = f" taught by {members}" if members else ""
-    return f"{model.encoder} {model.head} {parts} {replace(options, device='')} {pretrained} {weights}{taught}"
+    anywhere = replace(options, device="", devices=1, num_nodes=1)
+    return f"{model.encoder} {model.head} {parts} {anywhere} {pretrained} {weights}{taught}"

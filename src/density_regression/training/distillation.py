@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from density_regression.nn.density.base import weighted_quantiles
 from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
-from density_regression.nn.runtime import TrainingOptions, find_device
+from density_regression.nn.runtime import TrainingOptions, device_of
 from density_regression.training.batches import TensorBatches
 from density_regression.training.loop import Losses, optimise
 from density_regression.training.state import inside
@@ -68,7 +68,7 @@ def distil(
     and held-out rows that choose nothing tell the scale of the variance better.
     """
     model.head.reset()
-    lessons = Lessons(teacher, train, options.seed, find_device(options.device))
+    lessons = Lessons(teacher, train, options.seed, device_of(options))
     model.head.bound_ratio(*lessons.bounds)
     (losses,) = optimise(
         _LessonLoss(model),
@@ -141,6 +141,11 @@ class _LessonLoss(nn.Module):
         super().__init__()
         self.model = model
 
+    def divisor(self, y: Tensor, weight: Tensor) -> Tensor:
+        """What the sum of the losses is divided by in training; in evaluation it is the weight."""
+        # By the number of training rows: a batch of heavy ones counts for more, and made-up rows come on top.
+        return (y[:, -1] > 0).sum().clamp_min(1) if self.training else weight.sum()
+
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         head = self.model.head
         if not self.training:
@@ -153,10 +158,8 @@ class _LessonLoss(nn.Module):
         log_total = log_noise + F.softplus(log_ratio)
         losses = lesson_losses(Lesson(mean, log_noise, log_ratio), Lesson(*lesson))
         known = gaussian_losses(Moments(mean, 0.5 * log_total), target)
-        # By the number of training rows: a batch of heavy ones counts for more, and made-up rows come on top.
-        rows = (of_targets > 0).sum()
-        loss: Tensor = ((losses * weight).sum() + LIKELIHOOD_WEIGHT * (known * of_targets[:, 0]).sum()) / rows
-        return loss
+        loss: Tensor = (losses * weight).sum() + LIKELIHOOD_WEIGHT * (known * of_targets[:, 0]).sum()
+        return loss / self.divisor(y, weight)
 
 
 def lesson_losses(learnt: Lesson, taught: Lesson) -> Tensor:

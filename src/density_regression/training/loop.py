@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from density_regression.nn.processes import ALONE, Processes
 from density_regression.nn.runtime import TrainingOptions, fabric_for
 from density_regression.training.batches import Batches, TensorBatches, reader
 from density_regression.training.kept_weights import DIVERGED, Average, Best, stopping_epoch
+from density_regression.training.shares import Shares, agree_on
 from density_regression.training.state import LoopState
 
 if TYPE_CHECKING:
@@ -133,6 +135,7 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
     length = _length(train)
     if options.compile:
         objective.compile()
+    agree_on(train, length, fabric.processes)
     objective, optimizer = fabric.setup(objective, adamw)
     trained = [parameter for parameter in weights.parameters() if parameter.requires_grad]
     if options.epochs > 0 and not trained:
@@ -148,22 +151,24 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
         progress.step(name, options.epochs)
         for losses in zip(state.train_losses, state.held_out_losses, strict=True):
             progress.epoch(losses[0], None if held_out is None else losses[1])
+    shares = Shares(weights, train, fabric.processes)
     while state.epoch < options.epochs:
         objective.train()
+        state.begin_epoch()
         for batch in train:
             for group in optimizer.param_groups:
                 share = state.step / (options.epochs * length)
                 group["lr"] = 0.5 * options.learning_rate * (1.0 + math.cos(math.pi * share))
             x, y, weight = read(batch, fabric.device)
-            if options.smoothness > 0:
-                x = _movable(x)
-            loss = _share(objective(x, y, weight), weight, mean_weight)
+            own = shares.of(_movable(x) if options.smoothness > 0 else x, y, weight)
+            loss = _share(own.scaled(objective(*own[:3])), weight, mean_weight)
             for parameter in trained:
                 parameter.grad = None
             fabric.backward(loss.sum())
             if options.smoothness > 0:
-                moved = objective(_perturbed(x, options.smoothness), y, weight)
-                fabric.backward(PERTURBED_WEIGHT * _share(moved, weight, mean_weight).sum())
+                moved = shares.of(_perturbed(x, options.smoothness), y, weight)
+                again = _share(moved.scaled(objective(*moved[:3])), weight, mean_weight)
+                fabric.backward(PERTURBED_WEIGHT * again.sum())
             fabric.unscale(optimizer)
             _clip(trained, options.gradient_clip, members=loss.ndim > 0)
             optimizer.step()
@@ -175,7 +180,7 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
             raise ValueError("The training batches have no rows with weight: give some a weight above 0.")
         train_loss = state.total / length
         with average.in_place():
-            value = train_loss if held_out is None else _evaluate(objective, held_out, fabric.device)
+            value = train_loss if held_out is None else _evaluate(objective, held_out, fabric.device, fabric.processes)
             score = torch.where(value.isfinite(), -float(state.step), math.inf) if keep_last else value
             running = best.see(score, weights)
         state.end_epoch(value, train_loss, running)
@@ -260,16 +265,17 @@ def _clip(parameters: list[nn.Parameter], largest: float, *, members: bool) -> N
 
 
 @torch.no_grad()
-def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> Tensor:
+def _evaluate(objective: nn.Module, batches: Batches, device: torch.device, processes: Processes = ALONE) -> Tensor:
     objective.eval()
     total, count = torch.zeros((), device=device), torch.zeros((), device=device)
-    read = reader(batches)
+    read, shares = reader(batches), Shares(objective, batches, processes)
     for batch in batches:
-        x, y, weight = read(batch, device)
-        loss = objective(x, y, weight)
-        rows = _of_each(weight, loss).sum(-1)
+        own = shares.of(*read(batch, device))
+        loss = objective(*own[:3])
+        rows = _of_each(own.weight, loss).sum(-1)
         total = total + loss * rows
         count = count + rows
+    total, count = processes.sum(total), processes.sum(count)
     if not (count > 0).all():
         raise ValueError("The batches in held_out have no rows, or rows without weight; give some, or None.")
     return total / count

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from density_regression.io.store import plain
 from density_regression.nn.runtime import may_draw
 from density_regression.training.batches import Batches, ScaledTargets, Seekable, generators_of
 from density_regression.training.kept_weights import Average, Best
@@ -77,11 +78,16 @@ class LoopState:
         """Number of epochs that are over."""
         return len(self.train_losses)
 
+    def begin_epoch(self) -> None:
+        """Let all processes draw the same shuffles, though their parts of a batch may have drawn unequally often."""
+        if self._draws and self._fabric.processes.size > 1:
+            torch.set_rng_state(self._fabric.processes.from_first(torch.get_rng_state))
+
     def end_step(self, loss: Tensor, weight: Tensor | None) -> None:
         """Add the loss, () or (M,), and the sum of the weights of a batch, if that is asked for."""
         self.step += 1
         self.batches += 1
-        self.total = self.total + loss
+        self.total = self.total + self._fabric.processes.mean(loss)
         self.seen = self.seen if weight is None else self.seen + weight
         if self._unfinished is not None:
             self.keep()
@@ -102,9 +108,14 @@ class LoopState:
             self._within_epoch = not epoch_over
 
     def resume(self) -> None:
-        """Go on from the state that was kept last, if there is one."""
-        if self._unfinished is not None and (kept := self._unfinished.load()):
+        """Go on from the state that was kept last, if there is one; in all processes from that of the first."""
+        if kept := self._fabric.processes.from_first(self._kept):
             self.load(kept)
+
+    def _kept(self) -> dict[str, Tensor]:
+        kept = {} if self._unfinished is None else self._unfinished.load()
+        # Several processes begin with the same weights and shuffles, whatever was drawn in each before.
+        return plain(self.tensors()) if not kept and self._fabric.processes.size > 1 else kept
 
     def tensors(self) -> dict[str, Tensor]:
         """The whole state, by names."""

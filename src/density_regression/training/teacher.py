@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from density_regression.nn.density.base import bound_features
 from density_regression.nn.encoders import PiecewiseEmbedding, plain_layers
 from density_regression.nn.heads import ADDED_RATIO, S_LIMIT, Moments, gaussian_losses, weighted_mean
-from density_regression.nn.runtime import TrainingOptions, find_device
+from density_regression.nn.runtime import TrainingOptions, device_of
 from density_regression.training.batches import TensorBatches
 from density_regression.training.loop import optimise
 
@@ -179,7 +179,7 @@ def teach(
     unfinished: Unfinished | None = None,
 ) -> Teacher:
     """Train a teacher for a model: each member on its own order and weights of the rows, by its own likelihood."""
-    teacher = Teacher.of(model, members, options.seed).to(find_device(options.device))
+    teacher = Teacher.of(model, members, options.seed).to(device_of(options))
     x, y, weight = train.sample(MOST_ROWS).rows
     shuffles = [torch.Generator().manual_seed(options.seed + i) for i in range(members)]
     drawn = torch.stack([block_weights(x, torch.Generator().manual_seed(options.seed + i)) for i in range(members)], 1)
