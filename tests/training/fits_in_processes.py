@@ -92,8 +92,11 @@ def start(code: list[str], processes: int = 2, **environment: str) -> list[subpr
     ]
 
 
+def fits(devices: int, scenes: Path) -> dict[str, dict[str, Tensor]]:
+    """All of them."""
+    return {"table": table(devices), "own encoder": own_encoder(devices), "depth": depth(devices, scenes)}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    scenes, out = Path(sys.argv[1]), Path(sys.argv[2])
-    found = {"table": table(2), "own encoder": own_encoder(2), "depth": depth(2, scenes)}
-    torch.save(found, out / f"{os.environ['RANK']}.pt")
+    torch.save(fits(2, Path(sys.argv[1])), Path(sys.argv[2]) / f"{os.environ['RANK']}.pt")

@@ -81,6 +81,8 @@ def _with_disagreement() -> DensityRegression:
 
 CASES = {
     "averaged, with patience": Case(TrainingOptions(epochs=12, learning_rate=0.1, average=2.0, patience=2)),
+    # The best epoch is one before the interruption.
+    "without an average": Case(TrainingOptions(epochs=40, learning_rate=0.5, weight_decay=0.0, patience=8)),
     "teacher and lessons": Case(TrainingOptions(epochs=4, average=1.0), _with_disagreement, members=3),
     "dropout and batch norm": Case(OPTIONS, _with_dropout),
     "smoothness": Case(TrainingOptions(epochs=6, smoothness=0.05)),

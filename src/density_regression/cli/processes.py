@@ -1,14 +1,17 @@
 """Several processes of one command: started, watched, and ended together."""
 
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import IO, Final, NoReturn
 
 import typer
 
@@ -22,7 +25,7 @@ CHILD: Final = "DENSITY_REGRESSION_CHILD"
 LOST_EXIT: Final = 75
 """Exit code of a process that has lost another one, which is then the one to name."""
 
-LONGEST_END: Final = 10.0
+LONGEST_END: Final = 5.0
 """Seconds that the others have to end by themselves once one has failed."""
 
 
@@ -46,33 +49,74 @@ def is_first() -> bool:
 def run_in_processes(devices: int, num_nodes: int, checkpoint_dir: Path | None, threads: int | None) -> None:
     """Run this command again in so many processes on this machine, and wait for them.
 
-    Raises typer.Exit if one fails, after the others have ended.
+    If one fails the others are ended, and a line says which one failed, and how to go on.
     """
-    processes = [
-        subprocess.Popen([sys.executable, "-m", "density_regression", *sys.argv[1:]], env=environment)
-        for environment in _environments(devices, num_nodes, threads)
-    ]
-    try:
-        failed = _first_to_fail(processes)
-    except KeyboardInterrupt:
-        # All of them were interrupted, and the first one says how to go on.
-        _end(processes)
-        raise typer.Exit(130) from None
-    finally:
-        _end(processes)
+    command = [sys.executable, "-m", "density_regression", *sys.argv[1:]]
+    environments = _environments(devices, num_nodes, threads)
+    with ExitStack() as stack:
+        # The first one shows the progress; what the others have to say is mostly the same.
+        errors = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in range(devices - 1))]
+        processes = [
+            subprocess.Popen(command, env=environment, stdout=file and subprocess.DEVNULL, stderr=file)
+            for file, environment in zip(errors, environments, strict=True)
+        ]
+        try:
+            codes = _wait(processes)
+        except KeyboardInterrupt:
+            # All of them were interrupted, and the first one says how to go on.
+            _end(processes, patience=LONGEST_END)
+            raise typer.Exit(130) from None
+        finally:
+            _end(processes)
+        if not any(codes):
+            return
+        if codes[0] and codes[0] > 0 and codes[0] != LOST_EXIT:
+            # It has said why.
+            raise typer.Exit(codes[0])
+        fail(f"{_what_happened(codes, errors)}, and the others were stopped: {_how_to_go_on(checkpoint_dir)}.")
+
+
+def _what_happened(codes: list[int | None], errors: Sequence[IO[bytes] | None]) -> str:
+    """Which process has failed, and how."""
+    failed = next((i for i, code in enumerate(codes) if code not in (None, 0, LOST_EXIT)), None)
     if failed is None:
-        return
-    code = processes[failed].returncode
-    if code == 130:
-        raise typer.Exit(130)
-    if code > 0 and code != LOST_EXIT and failed == 0:
-        # It has said why.
-        raise typer.Exit(code)
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-    hint = "give --checkpoint-dir, and the same command goes on from there"
-    if checkpoint_dir is not None:
-        hint = f"the same command goes on from what is in {checkpoint_dir}"
-    fail(f"Process {failed + 1} of {devices} on this machine {how}, and the others were stopped: {hint}.")
+        return "A process on another machine has ended"
+    code, file = codes[failed] or 0, errors[failed]
+    named = f"Process {failed + 1} of {len(codes)} on this machine"
+    if code < 0 or file is None:
+        return f"{named} was ended by {signal.Signals(-code).name}"
+    file.seek(0)
+    said = file.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+    return f"{named} has failed ({said[-1]})"
+
+
+def _how_to_go_on(checkpoint_dir: Path | None) -> str:
+    if checkpoint_dir is None:
+        return "give --checkpoint-dir, and the same command goes on from there"
+    return f"the same command goes on from what is in {checkpoint_dir}"
+
+
+def _wait(processes: list[subprocess.Popen[bytes]]) -> list[int | None]:
+    """Wait for processes to end, or, once one has failed, a while for the others; returns their exit codes."""
+    until = math.inf
+    while None in (codes := [process.poll() for process in processes]) and time.monotonic() < until:
+        if until == math.inf and any(codes):
+            until = time.monotonic() + LONGEST_END
+        time.sleep(0.05)
+    return codes
+
+
+def _end(processes: list[subprocess.Popen[bytes]], patience: float = 0.0) -> None:
+    """End processes that still run, once they have had some seconds to end by themselves."""
+    for stop, seconds in ((None, patience), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0)):
+        running = [process for process in processes if process.poll() is None]
+        until = time.monotonic() + seconds
+        for process in running:
+            if stop is not None:
+                process.send_signal(stop)
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(until - time.monotonic(), 0.01))
 
 
 def _environments(devices: int, num_nodes: int, threads: int | None) -> list[dict[str, str]]:
@@ -102,32 +146,3 @@ def _free_port() -> int:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
     return port
-
-
-def _first_to_fail(processes: list[subprocess.Popen[bytes]]) -> int | None:
-    """Number of the process that failed first; None when all have ended well."""
-    while any(process.poll() is None for process in processes):
-        if any(process.poll() for process in processes):
-            break
-        time.sleep(0.1)
-    failed = [i for i, process in enumerate(processes) if process.poll()]
-    if not failed:
-        return None
-    until = time.monotonic() + LONGEST_END
-    while all(processes[i].returncode == LOST_EXIT for i in failed) and time.monotonic() < until:
-        # One that lost another may have ended before it is seen that the other has.
-        time.sleep(0.1)
-        failed = [i for i, process in enumerate(processes) if process.poll()]
-    return min(failed, key=lambda i: (processes[i].returncode == LOST_EXIT, i))
-
-
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Wait for processes to end by themselves for a while, then end them."""
-    until = time.monotonic() + LONGEST_END
-    for stop in (None, signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            if stop is not None and process.poll() is None:
-                process.send_signal(stop)
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(until - time.monotonic(), 0.5))

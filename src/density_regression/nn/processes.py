@@ -19,9 +19,7 @@ T = TypeVar("T")
 LONGEST_STEP: Final = timedelta(days=1)
 """For which the others wait while the first process alone computes; one that has died is noticed at once."""
 
-LOST: Final = re.compile(
-    r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|store|socket|Timed out", re.IGNORECASE
-)
+LOST: Final = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|Timed out", re.IGNORECASE)
 """What errors say when another process cannot be reached."""
 
 
@@ -89,7 +87,7 @@ class Processes:
                 raise
         self._tell(found)
         if found[1] is not None:
-            raise RuntimeError(f"The first process failed: {found[1]}")
+            raise LostProcessError(f"The first process failed: {found[1]}")
         return found[0]  # type: ignore[no-any-return]
 
     def _tell(self, objects: list[Any]) -> None:
@@ -163,8 +161,9 @@ def lost_processes(processes: Processes, checkpoint_dir: object) -> Iterator[Non
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        lost = isinstance(error, torch.distributed.DistError) or LOST.search(str(error))
-        if processes.size == 1 or not lost:
+        if processes.size == 1 or isinstance(error, LostProcessError):
+            raise
+        if not (isinstance(error, torch.distributed.DistError) or LOST.search(str(error))):
             raise
         hint = "give a checkpoint_dir, from which the same fit goes on"
         if checkpoint_dir is not None:

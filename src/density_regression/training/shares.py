@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 
@@ -57,14 +58,13 @@ class Shares:
             # A batch with fewer rows than there are processes: one row that counts for nothing.
             own = [part.narrow(self._dim, 0, 1) for part in (x, y, 0.0 * weight)]
             return Part(own[0], own[1], own[2], weight.new_zeros(()))
-        factor = self._processes.size * self._divisor(own[1], own[2]) / self._divisor(y, weight)
-        return Part(own[0], own[1], own[2], factor)
+        # Where no row of the batch has weight, all losses are zero.
+        whole = self._divisor(y, weight).clamp_min(torch.finfo(weight.dtype).tiny)
+        return Part(own[0], own[1], own[2], self._processes.size * self._divisor(own[1], own[2]) / whole)
 
 
 def _total_weight(y: Tensor, weight: Tensor) -> Tensor:
-    # Where no row has weight the loss is zero.
-    total = weight.sum()
-    return total.where(total > 0, 1.0)
+    return weight.sum()
 
 
 def agree_on(batches: Batches, length: int, processes: Processes) -> None:
