@@ -73,7 +73,7 @@ def fit_in_processes(arguments: argparse.Namespace, device: str, devices: int) -
             raise SystemExit(f"The fit by {devices} processes failed.")
         found = dict(np.load(out))
     seconds = dict(zip(found.pop("steps").tolist(), found.pop("seconds").tolist(), strict=True))
-    return {"seconds": seconds, "nll": float(found["nll"]), "rmse": float(found["rmse"]), **found}
+    return {**found, "seconds": seconds, "nll": float(found["nll"]), "rmse": float(found["rmse"])}
 
 
 def write(found: dict[str, Any], out: Path) -> None:

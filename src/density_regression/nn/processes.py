@@ -168,7 +168,8 @@ def lost_processes(processes: Processes, checkpoint_dir: object) -> Iterator[Non
         hint = "give a checkpoint_dir, from which the same fit goes on"
         if checkpoint_dir is not None:
             hint = f"start all of them again: the fit goes on from what is in {checkpoint_dir}"
-        reason = str(error).splitlines()[0]
+        # Without the line of gloo's source that it begins with, and its advice.
+        reason = re.sub(r"^\[[^\]]*\]\s*", "", str(error).splitlines()[0]).split(". ")[0]
         raise LostProcessError(
             f"Process {processes.rank + 1} of {processes.size} has lost another one, which was killed or has failed "
             f"({reason}); {hint}."
