@@ -6,9 +6,9 @@
 The default with its teacher on made-up rows of twenty columns, by one process on the CPU; by `--devices` processes on
 the CPU, which have an equal part of its threads each, and which this script starts; with `--gpu` by one process on a
 GPU, and, where there are several, by as many as there are. Same rows and seeds. Differences are those of 10,000 test
-rows from the model of one process on the CPU. Training amplifies rounding, so one process is also fitted to inputs that
-are moved by about 1e-7 of their size, as rounding to float32 does: that is the scale to judge them by. Largest ones of mean and log standard deviation, in standard deviations
-and in nats, and those of mean negative log-likelihood and RMSE.
+rows from the model of one process on the CPU: of mean and log standard deviation, in standard deviations and in nats,
+and of mean negative log-likelihood and RMSE. Training amplifies rounding, so one process is also fitted to inputs that
+are moved by about 1e-7 of their size, as rounding to float32 does: that is the scale to judge differences by.
 """
 
 from __future__ import annotations
