@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from density_regression import TrainingOptions
 from density_regression.baselines.base import mean_losses
 from density_regression.nn.runtime import find_device, usual_torch
-from density_regression.training import loop
+from density_regression.training import kept_weights, loop
 from density_regression.training.batches import TensorBatches
 from density_regression.training.loop import TrainingReport, optimise, timed
 from training.helpers import generator
@@ -131,11 +131,11 @@ def test_the_gradient_of_each_member_is_clipped_apart() -> None:
     ],
 )
 def test_losses_of_a_member_end_with_its_patience(losses: list[float], patience: int | None, seen: int) -> None:
-    assert loop._stopping_epoch(losses, patience) == seen
+    assert kept_weights.stopping_epoch(losses, patience) == seen
 
 
 def test_the_best_state_of_each_member_is_kept() -> None:
-    best, module = loop._Best(2), Lines(torch.zeros(2, 2))
+    best, module = kept_weights.Best(2), Lines(torch.zeros(2, 2))
     for step, losses in enumerate(([5.0, 5.0], [4.0, 6.0], [6.0, 4.0], [6.0, 6.0], [0.0, 3.0])):
         assert not best.waited_enough()
         with torch.no_grad():
@@ -149,7 +149,7 @@ def test_the_best_state_of_each_member_is_kept() -> None:
 
 
 def test_without_a_finite_loss_there_is_no_best_state() -> None:
-    best, module = loop._Best(None), Lines(torch.zeros(2, 2))
+    best, module = kept_weights.Best(None), Lines(torch.zeros(2, 2))
     best.see(torch.tensor([1.0, math.nan]), module)
     with pytest.raises(ValueError, match="diverged"):
         best.state()

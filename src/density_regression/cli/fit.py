@@ -107,6 +107,18 @@ def fit(
             help='Where to train: "cpu", "cuda" or "auto". If left out cpu, for images auto.', rich_help_panel=TRAINING
         ),
     ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes on this machine that train together: a GPU, or a part of the CPU, for each.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    num_nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Machines that train together; start the command on each.", rich_help_panel=TRAINING),
+    ] = None,
     checkpoint_dir: Annotated[
         Path | None,
         typer.Option(
@@ -146,7 +158,10 @@ def fit(
     Text, dates and gaps are taken as they are. Rows without a target are left out. Part of the rows, 15 in 100, is held
     out to stop the training and to judge the model: random rows, unless --time or --group says otherwise.
     """
-    shared = {"out": out, "epochs": epochs, "seed": seed, "device": device, "checkpoint_dir": checkpoint_dir}
+    shared = {
+        **{"out": out, "epochs": epochs, "seed": seed, "device": device, "checkpoint_dir": checkpoint_dir},
+        **{"devices": devices, "num_nodes": num_nodes},
+    }
     images = {
         **{"batch_size": batch_size, "width": width, "levels": levels, "smoothness": smoothness, "workers": workers}
     }

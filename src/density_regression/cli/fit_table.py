@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from density_regression.cli.errors import fail
-from density_regression.cli.methods import check_method
+from density_regression.cli.methods import METHODS, check_method
 from density_regression.cli.outputs import check_folders, interrupted, refuse_other
+from density_regression.cli.processes import is_first, is_launched, lost, run_in_processes
 from density_regression.cli.tables import open_data
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def fit_table(
     seed: int = 0,
     threads: int | None = None,
     device: str = "cpu",
+    devices: int = 1,
+    num_nodes: int = 1,
     checkpoint_dir: Path | None = None,
     as_json: bool = False,
     **reading: Any,
@@ -64,22 +67,37 @@ def fit_table(
         raise typer.BadParameter("give a share of the rows, such as 0.1.", param_hint="--conformal")
     if time is not None and group is not None:
         raise typer.BadParameter("--time and --group both say which rows to hold out: leave one of them out.")
+    if devices * num_nodes > 1 and method != METHODS[0]:
+        raise typer.BadParameter(
+            f"{method} is trained by one process; {METHODS[0]} by several.", param_hint="--devices"
+        )
     refuse_other(out, checkpoint_dir)
+    if devices * num_nodes > 1:
+        settings |= {"devices": devices, "num_nodes": num_nodes, "verbose": is_first()}
+        if not is_launched():
+            run_in_processes(devices, num_nodes, checkpoint_dir, threads)
+            return
 
     from density_regression.cli.fit_words import as_record, in_words
     from density_regression.cli.training_rows import Roles, read_training_table
+    from density_regression.nn.processes import LostProcessError
 
     try:
         file = open_data(data, **{**dict.fromkeys(("separator", "decimal", "encoding", "missing")), **reading})
         roles = Roles(target, drop or [], time, group, weight)
         rows = read_training_table(file, roles, positive=law == "log")
         check_folders(out, checkpoint_dir)
-        if not as_json:
+        if not as_json and is_first():
             typer.echo(_read(data, rows, target))
         with _notes() as notes:
-            _fitted(method, {**settings, "checkpoint_dir": checkpoint_dir}, rows, conformal).save(out)
+            regressor = _fitted(method, {**settings, "checkpoint_dir": checkpoint_dir}, rows, conformal)
+        if not is_first():
+            return
+        regressor.save(out)
     except KeyboardInterrupt:
         interrupted(checkpoint_dir)
+    except LostProcessError as error:
+        lost(error)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         # Also raised if the memory of a GPU, or a disk, is too small.
         fail(str(error))
@@ -127,7 +145,7 @@ def _notes() -> Iterator[list[str]]:
         text = str(message)
         for python, file in FOR_FILES.items():
             text = text.replace(python, file)
-        if issubclass(category, UserWarning) and text not in notes:
+        if issubclass(category, UserWarning) and text not in notes and is_first():
             notes.append(text)
             typer.echo(f"Note: {text}", err=True)
 

@@ -5,6 +5,8 @@ from typing import NoReturn
 
 import typer
 
+from density_regression.cli.processes import is_first
+
 __all__ = ["check_folders", "interrupted", "refuse_other"]
 
 
@@ -35,5 +37,6 @@ def interrupted(checkpoint_dir: Path | None) -> NoReturn:
     hint = "give --checkpoint-dir, and the same command goes on after the last step that was finished"
     if checkpoint_dir is not None:
         hint = f"the steps that were finished are in {checkpoint_dir}; the same command goes on"
-    typer.echo(f"Interrupted: {hint}.", err=True)
+    if is_first():
+        typer.echo(f"Interrupted: {hint}.", err=True)
     raise typer.Exit(130) from None

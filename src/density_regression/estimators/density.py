@@ -31,7 +31,8 @@ from density_regression.nn.encoders import (
 )
 from density_regression.nn.heads import HEADS
 from density_regression.nn.model import Decomposition, DensityRegression
-from density_regression.nn.runtime import TrainingOptions, kept_draws
+from density_regression.nn.processes import join
+from density_regression.nn.runtime import TrainingOptions, find_device, kept_draws
 from density_regression.nn.tempering import TEMPERINGS, Tempering
 from density_regression.tabular.table import Floats, TrainingRows
 from density_regression.training.algorithm import fit_density_regression, fit_density_regressions_together
@@ -82,6 +83,9 @@ class DensityRegressor(DeepRegressor):
         would fit noise. An encoder of one's own is taken as it is.
     weight_decay : float
         Of AdamW.
+    devices, num_nodes : int
+        Processes on each machine, and machines, that fit one model together. With more than one, torchrun must have
+        started them, each with the same script and `random_state`.
     **settings
         What all regressors share (encoder, epochs, random_state and so on): see `DeepRegressor`. Held-out rows also
         serve for the density's levels and for the scale of the variance.
@@ -121,6 +125,8 @@ class DensityRegressor(DeepRegressor):
         "members": [Interval(Integral, 0, 1000, closed="both"), StrOptions({"auto"})],
         "average": [Interval(Real, 0, None, closed="left")],
         "with_inputs": ["boolean", StrOptions({"density", "auto"})],
+        "devices": [Interval(Integral, 1, None, closed="left")],
+        "num_nodes": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(  # type: ignore[misc]
@@ -133,6 +139,8 @@ class DensityRegressor(DeepRegressor):
         average: float = 5.0,
         with_inputs: bool | Literal["density", "auto"] = "auto",
         weight_decay: float = 0.03,
+        devices: int = 1,
+        num_nodes: int = 1,
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(weight_decay=weight_decay, **settings)
@@ -142,6 +150,8 @@ class DensityRegressor(DeepRegressor):
         self.members = members
         self.average = average
         self.with_inputs = with_inputs
+        self.devices = devices
+        self.num_nodes = num_nodes
 
     @classmethod
     def from_trained(
@@ -278,7 +288,16 @@ class DensityRegressor(DeepRegressor):
         return self.with_inputs
 
     def _options(self, seed: int, columns: int) -> TrainingOptions:
-        return replace(super()._options(seed, columns), average=float(self.average))
+        options = super()._options(seed, columns)
+        return replace(options, average=float(self.average), devices=self.devices, num_nodes=self.num_nodes)
+
+    def _seed(self, fingerprint: str) -> int:
+        # Drawn without a random_state, it must be the same in all processes.
+        drawn = super()._seed(fingerprint)
+        if self.devices * self.num_nodes == 1:
+            return drawn
+        processes = join(self.devices, self.num_nodes, find_device(self.device).type)
+        return processes.from_first(lambda: drawn)
 
     def _train(self, model: DensityRegression, train: TrainingRows, held_out: TrainingRows, run: Run) -> TrainingReport:
         return fit_density_regression(
@@ -315,7 +334,7 @@ class DensityRegressor(DeepRegressor):
         runs: Sequence[Run],
         draws: Sequence[Tensor],
     ) -> list[TrainingReport] | None:
-        if self._members():
+        if self._members() or self.devices * self.num_nodes > 1:
             # The members of a teacher are one computation already.
             return None
         size, columns = self._batch_size(len(trains[0].x)), trains[0].x.shape[1]

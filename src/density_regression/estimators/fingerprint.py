@@ -18,7 +18,7 @@ def data_checksum(
     method: str, params: dict[str, Any], random_state: Any, pretrained: bool, *arrays: Floats | Index
 ) -> str:
     """Checksum of all that a fit depends on but its network: method, parameters as JSON, random state and arrays."""
-    ignored = {"checkpoint_dir", "device", "n_threads", "verbose", "encoder", "random_state"}
+    ignored = {"checkpoint_dir", "device", "devices", "num_nodes", "n_threads", "verbose", "encoder", "random_state"}
     params = {name: value for name, value in params.items() if name not in ignored}
     params["random_state"] = repr(random_state)
     if isinstance(random_state, np.random.RandomState):

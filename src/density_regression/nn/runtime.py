@@ -13,9 +13,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from density_regression.nn.processes import ALONE, join, local_rank
+
 __all__ = [
     "PRECISIONS",
+    "Trainer",
     "TrainingOptions",
+    "device_of",
     "fabric_for",
     "find_device",
     "full_precision",
@@ -69,6 +73,9 @@ class TrainingOptions:
         Largest norm of a gradient.
     device : str
         "cpu", "cuda" (or "cuda:1" and so on), or "auto" for a GPU if there is one.
+    devices, num_nodes : int
+        Processes on each machine, a GPU or a part of the CPU for each, and number of machines, that train the network
+        together. With more than one, torchrun must have started them.
     precision : {"32-true", "16-mixed", "bf16-mixed"}
         Of the network's training, by Fabric's names.
     compile : bool
@@ -94,14 +101,19 @@ class TrainingOptions:
     precision: str = "32-true"
     compile: bool = False
     seed: int = 0
+    devices: int = 1
+    num_nodes: int = 1
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "weight_decay", "average", "smoothness"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}.")
-        for name in ("epochs", "seed"):
+        for name in ("epochs", "seed", "devices", "num_nodes"):
             if not isinstance(getattr(self, name), Integral):
                 raise ValueError(f"{name} must be a whole number, got {getattr(self, name)!r}.")
+        for name in ("devices", "num_nodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.patience is not None and not self.patience >= 1:
             raise ValueError(f"patience must be None or at least 1, got {self.patience}.")
         if not self.gradient_clip > 0:
@@ -140,10 +152,21 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def device_of(options: TrainingOptions) -> torch.device:
+    """The device on which this process trains: of several GPUs the one with its number."""
+    device = find_device(options.device)
+    if options.devices * options.num_nodes > 1 and device.type == "cuda":
+        if device.index is not None:
+            raise ValueError(f'device must be "cuda" for devices={options.devices}, got {options.device!r}.')
+        return torch.device("cuda", local_rank() % torch.cuda.device_count())
+    return device
+
+
 class _Plain:
     """What is needed of Fabric to train on a CPU in full precision, without its wrappers."""
 
     device = torch.device("cpu")
+    processes = ALONE
 
     def setup(self, objective: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
         return objective, optimizer
@@ -154,16 +177,35 @@ class _Plain:
     def unscale(self, optimizer: Any) -> None:
         """There is no scale."""
 
+    def scale(self) -> dict[str, Tensor]:
+        """There is no scale."""
+        return {}
+
+    def set_scale(self, scale: dict[str, Tensor]) -> None:
+        """There is no scale."""
+
 
 class _Fabric:
-    """Fabric, for any device and precision."""
+    """Fabric, for any device and precision, and for several processes."""
 
-    def __init__(self, device: torch.device, precision: str) -> None:
+    def __init__(self, device: torch.device, options: TrainingOptions) -> None:
         # Imported late: it takes a second or two, and prediction needs none of it.
         from lightning_fabric import Fabric
 
+        self.processes = join(options.devices, options.num_nodes, device.type)
         devices: int | list[int] = [device.index] if device.index is not None else 1
-        self._fabric = Fabric(accelerator=device.type, devices=devices, precision=precision)  # type: ignore[arg-type]
+        several: dict[str, Any] = {}
+        if self.processes.size > 1:
+            from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+            from lightning_fabric.strategies.ddp import DDPStrategy
+
+            # The parameters of a density, for one, are not used in step 1.
+            strategy = DDPStrategy(find_unused_parameters=True)
+            devices = options.devices
+            several = {"strategy": strategy, "num_nodes": options.num_nodes, "plugins": [TorchElasticEnvironment()]}
+        precision: Any = options.precision
+        self._fabric = Fabric(accelerator=device.type, devices=devices, precision=precision, **several)
+        self._fabric.launch()
         self.device = self._fabric.device
         self.setup, self.backward = self._fabric.setup, self._fabric.backward
 
@@ -171,13 +213,27 @@ class _Fabric:
         """Undo the scale of gradients in half precision."""
         self._fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
 
+    def scale(self) -> dict[str, Tensor]:
+        """State of that scale, by names."""
+        state = self._fabric.strategy.precision.state_dict()
+        return {name: torch.tensor(value) for name, value in state.items()}
 
-def fabric_for(options: TrainingOptions) -> _Plain | _Fabric:
+    def set_scale(self, scale: dict[str, Tensor]) -> None:
+        """Take back what `scale` returned."""
+        self._fabric.strategy.precision.load_state_dict({name: value.item() for name, value in scale.items()})
+
+
+Trainer = _Plain | _Fabric
+"""Fabric, or its plain equivalent."""
+
+
+def fabric_for(options: TrainingOptions) -> Trainer:
     """Fabric, or its plain equivalent on a CPU in full precision."""
-    device = find_device(options.device)
-    if device.type == "cpu" and options.precision == "32-true":
+    device = device_of(options)
+    alone = options.devices * options.num_nodes == 1
+    if alone and device.type == "cpu" and options.precision == "32-true":
         return _Plain()
-    return _Fabric(device, options.precision)
+    return _Fabric(device, options)
 
 
 @contextmanager

@@ -6,14 +6,16 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from density_regression.nn.batch_norm import over_processes
 from density_regression.nn.model import DensityRegression
 from density_regression.nn.network import Features
-from density_regression.nn.runtime import TrainingOptions, find_device, full_precision
+from density_regression.nn.processes import Processes, join, lost_processes
+from density_regression.nn.runtime import TrainingOptions, device_of, full_precision
 from density_regression.nn.tempering import RobustTempering
 from density_regression.training.batches import (
     Batches,
@@ -33,7 +35,7 @@ from density_regression.training.vectorised import MappedLoss, can_train, stacke
 
 if TYPE_CHECKING:
     from density_regression.training.callbacks import Callback
-    from density_regression.training.checkpoints import Checkpoints
+    from density_regression.training.checkpoints import Checkpoints, Unfinished
     from density_regression.training.progress import Monitor
 
 __all__ = [
@@ -83,10 +85,11 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     unvaried : iterable of batches, optional
         The training rows without augmentation, for steps 2 and 3, if `train` augments its inputs.
     options : TrainingOptions, optional
-        How to train.
+        How to train. Several processes (`devices`, `num_nodes`) must be given the same batches: each computes its rows
+        of every batch in step 1, and the first alone does the other steps, writes checkpoints and tells callbacks.
     checkpoint_dir, fingerprint : path and str, optional
-        Folder for the state after each step, from which an interrupted fit resumes; one folder for one fit. Checkpoints
-        with another fingerprint, whatever tells this fit from others, are ignored.
+        Folder for the state after each step, and every minute within step 1, from which an interrupted fit resumes; one
+        folder for one fit. Checkpoints with another fingerprint, whatever tells this fit from others, are ignored.
     pretrained : bool
         Skip step 1: the encoder is trained already. The head starts from a ridge regression on its features.
     probes, probe_learning_rate : sequence of DensityRegression, and float, optional
@@ -120,65 +123,89 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     ['pretrain', 'fit_density', 'refit_head', 'learn_reach']
     """
     options = options or TrainingOptions()
-    progress, checkpoints = monitor_for(verbose, callbacks, "pretrain"), None
+    device = device_of(options)
+    processes = join(options.devices, options.num_nodes, device.type)
+    progress = monitor_for(verbose, callbacks, "pretrain") if processes.first else None
+    checkpoints = None
     report = TrainingReport(dict.fromkeys(STEPS, 0.0))
-    if checkpoint_dir is not None:
+    if checkpoint_dir is not None and processes.first:
         from density_regression.training.checkpoints import Checkpoints, fingerprint_of
 
         own = fingerprint_of(model, options, pretrained=pretrained, members=members)
         checkpoints = Checkpoints(checkpoint_dir, f"{fingerprint} {own}{' scaled' if scale_targets else ''}")
-    device = find_device(options.device)
-    model.to(device)
-    done, state = checkpoints.latest(steps=3) if checkpoints else (0, {})
-    model.scale_targets(None, None)
-    if state:
-        model.load_state_dict(state)
-        model.eval()
-    if scale_targets:
-        from density_regression.training.targets import learn_target_scale, with_scaled_targets
-
-        if not state:
-            learn_target_scale(model, train if unvaried is None else unvaried, options.seed)
-        train, (held_out, unvaried) = with_scaled_targets(model, train, held_out, unvaried)
-    seen = train if unvaried is None else unvaried
 
     def keep(step: int) -> None:
         if checkpoints:
             checkpoints.save(step, model.state_dict())
 
-    with progress or nullcontext():
+    with progress or nullcontext(), lost_processes(processes, checkpoint_dir):
+        model.to(device)
+        done, state = processes.from_first(lambda: checkpoints.latest(steps=3) if checkpoints else (0, {}))
+        model.scale_targets(None, None)
+        if state:
+            model.load_state_dict(state)
+            model.eval()
+        if scale_targets:
+            from density_regression.training.targets import learn_target_scale, with_scaled_targets
+
+            if not state:
+                learn_target_scale(model, train if unvaried is None else unvaried, options.seed)
+            train, (held_out, unvaried) = with_scaled_targets(model, train, held_out, unvaried)
+        seen = train if unvaried is None else unvaried
         if done < 1 and not pretrained:
-            with timed(report, "pretrain"):
-                losses = _first_step(model, train, held_out, members, options, progress, checkpoints)
+            with timed(report, "pretrain"), over_processes(model, processes):
+                losses = _first_step(model, train, held_out, members, options, progress, checkpoints, processes)
                 report.history, report.train_history = losses
                 keep(1)
-        if done < 3:
-            if done < 2:
-                with reproducible(model, options.seed, seen):
-                    model.learn_from_inputs(Inputs(seen, device))
-            with reproducible(model, options.seed, seen, held_out):
-                features = cache_features(model, seen)
-                held = cache_features(model, held_out) if held_out is not None else features
-            if done < 1 and pretrained:
-                from density_regression.training.warm_start import start_head
 
-                start_head(model.head, features)
-            if done < 2:
-                if progress is not None:
-                    progress.step("2/3 density", 1)
-                with timed(report, "fit_density"):
-                    fit_density(model, features, None if same_rows(seen, held_out) else held, seed=options.seed)
-                    keep(2)
-            with timed(report, "refit_head"):
-                refit_head(model, features, held, progress)
-                keep(3)
-        if probes:
-            if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches)):
-                raise ValueError("probes need train and held_out to be TensorBatches; leave them out, or give these.")
-            with timed(report, "learn_reach"):
-                options = replace(options, learning_rate=probe_learning_rate or options.learning_rate)
-                learn_reach([model], [train], [held_out], [probes], options, [options.seed])
+        def rest() -> None:
+            if done < 3:
+                if done < 2:
+                    with reproducible(model, options.seed, seen):
+                        model.learn_from_inputs(Inputs(seen, device))
+                with reproducible(model, options.seed, seen, held_out):
+                    features = cache_features(model, seen)
+                    held = cache_features(model, held_out) if held_out is not None else features
+                if done < 1 and pretrained:
+                    from density_regression.training.warm_start import start_head
+
+                    start_head(model.head, features)
+                if done < 2:
+                    if progress is not None:
+                        progress.step("2/3 density", 1)
+                    with timed(report, "fit_density"):
+                        fit_density(model, features, None if same_rows(seen, held_out) else held, seed=options.seed)
+                        keep(2)
+                with timed(report, "refit_head"):
+                    refit_head(model, features, held, progress)
+                    keep(3)
+            if probes:
+                if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches)):
+                    message = "probes need train and held_out to be TensorBatches; leave them out, or give these."
+                    raise ValueError(message)
+                with timed(report, "learn_reach"):
+                    rate = probe_learning_rate or options.learning_rate
+                    own = replace(options, learning_rate=rate, devices=1, num_nodes=1)
+                    learn_reach([model], [train], [held_out], [probes], own, [options.seed])
+
+        processes.from_first(rest)
+        if processes.size > 1:
+            _tell(model, report, processes)
     return report
+
+
+def _tell(model: DensityRegression, report: TrainingReport, processes: Processes) -> None:
+    """Give all processes the model of the first, and its report."""
+
+    def told() -> tuple[dict[str, Any], TrainingReport]:
+        state = model.state_dict().items()
+        return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in state}, report
+
+    state, of_first = processes.from_first(told)
+    if not processes.first:
+        model.load_state_dict(state)
+        model.eval()
+        vars(report).update(vars(of_first))
 
 
 def fit_density_regressions_together(
@@ -198,7 +225,7 @@ def fit_density_regressions_together(
     progress = monitor_for(verbose, (), "pretrain")
     with progress or nullcontext(), timed(report, "pretrain"):
         for model in models:
-            model.to(find_device(options.device))
+            model.to(device_of(options))
             model.head.reset()
         held_out = TensorBatches.side_by_side(held_outs, 1)
         ways = (stacked_loss(models), MappedLoss.of([_NegativeLogLikelihood(model) for model in models]))
@@ -230,10 +257,12 @@ def pretrain(
     held_out: Batches | None,
     options: TrainingOptions,
     progress: Monitor | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Losses:
     """Step 1: encoder and head by maximum likelihood, without the density (`method:1st-optimization`)."""
     model.head.reset()
-    (losses,) = optimise(_NegativeLogLikelihood(model), train, held_out, options, progress, name="1/3 network")
+    loss = _NegativeLogLikelihood(model)
+    (losses,) = optimise(loss, train, held_out, options, progress, name="1/3 network", unfinished=unfinished)
     model.eval()
     return losses
 
@@ -246,22 +275,25 @@ def _first_step(
     options: TrainingOptions,
     progress: Monitor | None,
     checkpoints: Checkpoints | None,
+    processes: Processes,
 ) -> Losses:
     """Step 1, by likelihood alone or by way of a teacher, whose weights are kept likewise."""
+    unfinished = checkpoints.within(1) if checkpoints else None
     if not model.head.disagreement:
         if members:
             raise ValueError(f"members={members} teach a head with disagreement: build it so, or set members to 0.")
-        return pretrain(model, train, held_out, options, progress)
+        return pretrain(model, train, held_out, options, progress, unfinished)
     if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches | None) and members > 0):
         raise ValueError("A head with disagreement needs members of at least 1, and train and held_out TensorBatches.")
-    if state := checkpoints.of("teacher") if checkpoints else {}:
-        teacher = Teacher.of(model, members, options.seed).to(find_device(options.device)).eval()
+    if state := processes.from_first(lambda: checkpoints.of("teacher") if checkpoints else {}):
+        teacher = Teacher.of(model, members, options.seed).to(device_of(options)).eval()
         teacher.load_state_dict(state)
     else:
-        teacher = teach(model, train, held_out, members, options, progress)
+        own = checkpoints.within("teacher") if checkpoints else None
+        teacher = teach(model, train, held_out, members, options, progress, own)
         if checkpoints:
             checkpoints.save("teacher", teacher.state_dict())
-    return distil(model, teacher, train, held_out, options, progress)
+    return distil(model, teacher, train, held_out, options, progress, unfinished)
 
 
 def fit_density(model: DensityRegression, train: Features, held_out: Features | None, *, seed: int = 0) -> None:

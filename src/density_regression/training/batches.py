@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ __all__ = [
     "Batches",
     "Inputs",
     "ScaledTargets",
+    "Seekable",
     "TensorBatches",
     "cache_features",
     "kept_shuffles",
@@ -40,6 +41,17 @@ class Batches(Protocol):
     """What training iterates over: batches (x, y) or (x, y, weight); a `DataLoader` is one."""
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]: ...
+
+
+@runtime_checkable
+class Seekable(Protocol):
+    """Batches that can be continued within an epoch."""
+
+    def position(self) -> dict[str, Tensor]:
+        """Where they stand: after the last batch handed out, or, once an epoch is over, before the next one."""
+
+    def seek(self, position: dict[str, Tensor]) -> None:
+        """Go there: the next `iter` yields what follows in that epoch, which is nothing after its last batch."""
 
 
 class TensorBatches:
@@ -69,6 +81,9 @@ class TensorBatches:
         self._batches = max(math.ceil(len(x) / batch_size), 1)
         self._generator = generator
         self._begins: Tensor | None = None
+        self._given = 0
+        self._before: Tensor | None = None
+        self._resumed: list[Tensor | None] = []
 
     @classmethod
     def side_by_side(cls, parts: Sequence[TensorBatches], members: int) -> TensorBatches:
@@ -116,6 +131,11 @@ class TensorBatches:
         return of_tables[self._begins[:, 0] // self._length]
 
     @property
+    def several(self) -> bool:
+        """Whether a batch holds one for each member of an ensemble."""
+        return self._begins is not None or isinstance(self._generator, Sequence)
+
+    @property
     def generators(self) -> list[torch.Generator]:
         """Where the shuffles come from; none if there are none."""
         return [self._generator] if isinstance(self._generator, torch.Generator) else list(self._generator or [])
@@ -124,22 +144,56 @@ class TensorBatches:
         """Begin the sequence of shuffles anew."""
         rewind(self)
 
+    def position(self) -> dict[str, Tensor]:
+        """Batches handed out in this epoch, and the states of the generators, now and before this epoch's shuffle."""
+        now = _states(self.generators)
+        return {"given": torch.tensor(self._given), "now": now, "before": now if self._before is None else self._before}
+
+    def seek(self, position: dict[str, Tensor]) -> None:
+        """Go to a position; the same rows are shuffled as they were."""
+        self._given = int(position["given"])
+        _set_states(self.generators, position["before"])
+        self._before = position["before"]
+        # Drawn now: others may draw from the same generators before the next batch.
+        self._resumed = [self._order()] if self._given else []
+        _set_states(self.generators, position["now"])
+
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        if self._generator is None and self._begins is None:
-            yield from zip(*(part.tensor_split(self._batches) for part in self.rows), strict=True)
+        if not self._resumed:
+            self._given, self._before = 0, _states(self.generators)
+        order = self._resumed.pop() if self._resumed else self._order()
+        for batch in self._in_order(order, self._given):
+            self._given += 1
+            yield batch
+        self._given, self._before = 0, None
+
+    def _in_order(self, order: Tensor | None, first: int) -> Iterator[tuple[Tensor, ...]]:
+        if order is None:
+            yield from zip(*(part.tensor_split(self._batches)[first:] for part in self.rows), strict=True)
             return
-        for index in self._order().to(self.rows[0].device).tensor_split(self._batches, dim=-1):
+        for index in order.to(self.rows[0].device).tensor_split(self._batches, dim=-1)[first:]:
             # Faster than indexing by it.
             yield tuple(part.index_select(0, index.flatten()).unflatten(0, index.shape) for part in self.rows)
 
-    def _order(self) -> Tensor:
+    def _order(self) -> Tensor | None:
+        """Rows of an epoch, (n,) or (M, n), as drawn; None for those of the table as they are."""
         if isinstance(self._generator, torch.Generator):
             return torch.randperm(self._length, generator=self._generator)
         if self._generator is None:
-            order = torch.arange(self._length)
-        else:
-            order = torch.stack([torch.randperm(self._length, generator=generator) for generator in self._generator])
+            return None if self._begins is None else torch.arange(self._length) + self._begins
+        order = torch.stack([torch.randperm(self._length, generator=generator) for generator in self._generator])
         return order if self._begins is None else order + self._begins
+
+
+def _states(generators: Sequence[torch.Generator]) -> Tensor:
+    """States (M, bytes) of M generators."""
+    return torch.stack([generator.get_state() for generator in generators]) if generators else torch.empty(0, 0)
+
+
+def _set_states(generators: Sequence[torch.Generator], states: Tensor) -> None:
+    for generator, state in zip(generators, states, strict=True):
+        # A copy: torch reads a row of a matrix from where the matrix begins.
+        generator.set_state(state.clone())
 
 
 class ScaledTargets:
@@ -176,22 +230,22 @@ class ScaledTargets:
 
 def rewind(batches: Batches | None) -> None:
     """Begin the sequence of shuffles anew, of `TensorBatches` or of a loader with a generator of its own."""
-    for generator in _generators(batches):
+    for generator in generators_of(batches):
         generator.manual_seed(generator.initial_seed())
 
 
 @contextmanager
 def kept_shuffles(batches: Batches) -> Iterator[None]:
     """Leave the sequence of shuffles where it was."""
-    before = [(generator, generator.get_state()) for generator in _generators(batches)]
+    before = [(generator, generator.get_state()) for generator in generators_of(batches)]
     yield
     for generator, state in before:
         generator.set_state(state)
 
 
-def _generators(batches: Batches | None) -> list[torch.Generator]:
+def generators_of(batches: Batches | None) -> list[torch.Generator]:
     if isinstance(batches, ScaledTargets):
-        return _generators(batches.batches)
+        return generators_of(batches.batches)
     if isinstance(batches, TensorBatches):
         return batches.generators
     owners = (batches, getattr(batches, "sampler", None))

@@ -1,9 +1,11 @@
-"""The state of a model after each training step, so that an interrupted fit resumes."""
+"""The state of a model after each training step, and within one, so that an interrupted fit resumes."""
 
 import os
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
@@ -16,7 +18,10 @@ from density_regression.nn.model import DensityRegression
 from density_regression.nn.runtime import TrainingOptions
 from density_regression.nn.tempering import Tempering
 
-__all__ = ["Checkpoints", "fingerprint_of"]
+__all__ = ["Checkpoints", "Unfinished", "fingerprint_of"]
+
+SECONDS_BETWEEN: Final = 60.0
+"""Between two states that are kept within a step."""
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
@@ -40,10 +45,15 @@ class Checkpoints:
         self._fingerprint = fingerprint
 
     def save(self, step: int | str, state: dict[str, Tensor]) -> None:
-        """Keep the state after `step`."""
+        """Keep the state after `step`; what was kept within it is removed."""
         if self._folder is None:
             return
         write_whole(self._path(step), to_bytes(plain(state), metadata={"fingerprint": self._fingerprint}))
+        self._path(f"{step}-unfinished").unlink(missing_ok=True)
+
+    def within(self, step: int | str) -> "Unfinished":
+        """Where to keep the state within `step`, from time to time."""
+        return Unfinished(self, f"{step}-unfinished")
 
     def latest(self, steps: int) -> tuple[int, dict[str, Tensor]]:
         """The furthest step of this fit, and the state after it; 0 and nothing if there is none.
@@ -80,6 +90,28 @@ class Checkpoints:
         return self._folder / f"step-{step}.safetensors"
 
 
+class Unfinished:
+    """The state within a step of training, kept from time to time until the step is over."""
+
+    def __init__(self, checkpoints: Checkpoints, name: str) -> None:
+        self._checkpoints = checkpoints
+        self._name = name
+        self._last = time.monotonic()
+
+    def load(self) -> dict[str, Tensor]:
+        """The state that was kept last; empty if there is none."""
+        return self._checkpoints.of(self._name)
+
+    def is_due(self) -> bool:
+        """Whether it is time to keep another one."""
+        return time.monotonic() - self._last >= SECONDS_BETWEEN
+
+    def save(self, state: dict[str, Tensor]) -> None:
+        """Keep a state in the place of the last one."""
+        self._checkpoints.save(self._name, state)
+        self._last = time.monotonic()
+
+
 def fingerprint_of(model: DensityRegression, options: TrainingOptions, *, pretrained: bool, members: int = 0) -> str:
     """All that a fit depends on but its data and its device."""
     for name, value in model.state_dict().items():
@@ -91,4 +123,5 @@ def fingerprint_of(model: DensityRegression, options: TrainingOptions, *, pretra
     parts = [(type(p).__name__, p.config()) for p in model.modules() if isinstance(p, Density | Tempering)]
     weights = checksum(model.encoder.state_dict()) if pretrained else ""
     taught = f" taught by {members}" if members else ""
-    return f"{model.encoder} {model.head} {parts} {replace(options, device='')} {pretrained} {weights}{taught}"
+    anywhere = replace(options, device="", devices=1, num_nodes=1)
+    return f"{model.encoder} {model.head} {parts} {anywhere} {pretrained} {weights}{taught}"

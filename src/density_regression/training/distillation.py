@@ -12,13 +12,15 @@ from torch.nn import functional as F
 
 from density_regression.nn.density.base import weighted_quantiles
 from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
-from density_regression.nn.runtime import TrainingOptions, find_device
+from density_regression.nn.runtime import TrainingOptions, device_of
 from density_regression.training.batches import TensorBatches
 from density_regression.training.loop import Losses, optimise
+from density_regression.training.state import inside
 from density_regression.training.teacher import Lesson, Teacher, part_of
 
 if TYPE_CHECKING:
     from density_regression.nn.model import DensityRegression
+    from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
 __all__ = ["Lessons", "distil", "lesson_losses", "made_up_rows"]
@@ -57,6 +59,7 @@ def distil(
     held_out: TensorBatches | None,
     options: TrainingOptions,
     progress: Monitor | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Losses:
     """Step 1 with a teacher: encoder and head learn what it says of training rows and of made-up ones.
 
@@ -65,10 +68,17 @@ def distil(
     and held-out rows that choose nothing tell the scale of the variance better.
     """
     model.head.reset()
-    lessons = Lessons(teacher, train, options.seed, find_device(options.device))
+    lessons = Lessons(teacher, train, options.seed, device_of(options))
     model.head.bound_ratio(*lessons.bounds)
     (losses,) = optimise(
-        _LessonLoss(model), lessons, held_out, part_of(options), progress, name="1/3 network", keep_last=True
+        _LessonLoss(model),
+        lessons,
+        held_out,
+        part_of(options),
+        progress,
+        name="1/3 network",
+        keep_last=True,
+        unfinished=unfinished,
     )
     model.eval()
     return losses
@@ -104,6 +114,17 @@ class Lessons:
     def __len__(self) -> int:
         return len(self._known)
 
+    def position(self) -> dict[str, Tensor]:
+        """Positions of the training rows and of the made-up ones, which are shuffled anew at other times."""
+        parts = {"known": self._known, "made_up": self._made_up}
+        return {f"{part}/{name}": value for part, of in parts.items() for name, value in of.position().items()}
+
+    def seek(self, position: dict[str, Tensor]) -> None:
+        """Go to a position."""
+        self._known.seek(inside(position, "known"))
+        self._made_up.seek(inside(position, "made_up"))
+        self._more = iter(self._made_up)
+
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         for batch in self._known:
             made_up = next(self._more, None)
@@ -120,6 +141,11 @@ class _LessonLoss(nn.Module):
         super().__init__()
         self.model = model
 
+    def divisor(self, y: Tensor, weight: Tensor) -> Tensor:
+        """What the sum of the losses is divided by in training; in evaluation it is the weight."""
+        # By the number of training rows: a batch of heavy ones counts for more, and made-up rows come on top.
+        return (y[:, -1] > 0).sum().clamp_min(1) if self.training else weight.sum()
+
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         head = self.model.head
         if not self.training:
@@ -132,10 +158,8 @@ class _LessonLoss(nn.Module):
         log_total = log_noise + F.softplus(log_ratio)
         losses = lesson_losses(Lesson(mean, log_noise, log_ratio), Lesson(*lesson))
         known = gaussian_losses(Moments(mean, 0.5 * log_total), target)
-        # By the number of training rows: a batch of heavy ones counts for more, and made-up rows come on top.
-        rows = (of_targets > 0).sum()
-        loss: Tensor = ((losses * weight).sum() + LIKELIHOOD_WEIGHT * (known * of_targets[:, 0]).sum()) / rows
-        return loss
+        loss: Tensor = (losses * weight).sum() + LIKELIHOOD_WEIGHT * (known * of_targets[:, 0]).sum()
+        return loss / self.divisor(y, weight)
 
 
 def lesson_losses(learnt: Lesson, taught: Lesson) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 import time
@@ -15,22 +14,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from density_regression.nn.processes import ALONE, Processes
 from density_regression.nn.runtime import TrainingOptions, fabric_for
 from density_regression.training.batches import Batches, TensorBatches, reader
+from density_regression.training.kept_weights import DIVERGED, Average, Best, stopping_epoch
+from density_regression.training.shares import Shares, agree_on
+from density_regression.training.state import LoopState
 
 if TYPE_CHECKING:
     from density_regression.training.callbacks import Callback
+    from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
 __all__ = ["Losses", "TrainingReport", "along_signs", "monitor_for", "optimise", "timed"]
 
 PERTURBED_WEIGHT: Final = 0.5
 """Weight of a batch with perturbed inputs beside the batch itself; see `TrainingOptions.smoothness`."""
-
-DIVERGED: Final = (
-    "Training diverged: no epoch gave a finite loss. "
-    "Look for NaN among inputs and targets, scale them, or lower learning_rate."
-)
 
 
 class Losses(NamedTuple):
@@ -103,6 +102,7 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
     *,
     name: str = "network",
     keep_last: bool = False,
+    unfinished: Unfinished | None = None,
 ) -> list[Losses]:
     """Minimise a loss by AdamW over mini-batches, and keep the weights with the best held-out loss.
 
@@ -121,6 +121,9 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
         How to train; where to show the progress, and under which name.
     keep_last : bool
         Train for all epochs and keep the last weights with a finite held-out loss, which then chooses nothing.
+    unfinished : Unfinished, optional
+        Where the state of the loop is kept from time to time, and from where it goes on after an interruption: to the
+        same weights, bit for bit. Callbacks are told the earlier epochs again.
 
     Returns
     -------
@@ -128,72 +131,72 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
         Of each member, or of the only network, after each epoch until it was stopped.
     """
     fabric = fabric_for(options)
-    weights = objective
-    optimizer = _adamw(objective, options)
+    weights, adamw = objective, _adamw(objective, options)
     length = _length(train)
     if options.compile:
         objective.compile()
-    objective, optimizer = fabric.setup(objective, optimizer)
+    agree_on(train, length, fabric.processes)
+    objective, optimizer = fabric.setup(objective, adamw)
     trained = [parameter for parameter in weights.parameters() if parameter.requires_grad]
     if options.epochs > 0 and not trained:
         raise ValueError("There is nothing to train: no parameter of the network requires a gradient.")
     patience = None if keep_last else options.patience
-    best = _Best(patience)
+    average, best = Average(weights, options.average * length), Best(patience)
     read = reader(train)
     in_memory = isinstance(train, TensorBatches)
     mean_weight = train.mean_weight() if isinstance(train, TensorBatches) else None
-    average = _Average(weights, options.average * length)
-    held_losses: list[Tensor] = []
-    train_losses: list[Tensor] = []
+    state = LoopState(weights, adamw, train, held_out, average, best, options, fabric, unfinished)
+    state.resume()
     if progress is not None:
         progress.step(name, options.epochs)
-    step = 0
-    for _ in range(options.epochs):
+        for losses in zip(state.train_losses, state.held_out_losses, strict=True):
+            progress.epoch(losses[0], None if held_out is None else losses[1])
+    shares = Shares(weights, train, fabric.processes)
+    while state.epoch < options.epochs:
         objective.train()
-        total = seen = torch.zeros((), device=fabric.device)
-        before = step
+        state.begin_epoch()
         for batch in train:
             for group in optimizer.param_groups:
-                group["lr"] = 0.5 * options.learning_rate * (1.0 + math.cos(math.pi * step / (options.epochs * length)))
+                share = state.step / (options.epochs * length)
+                group["lr"] = 0.5 * options.learning_rate * (1.0 + math.cos(math.pi * share))
             x, y, weight = read(batch, fabric.device)
-            if options.smoothness > 0:
-                x = _movable(x)
-            loss = _share(objective(x, y, weight), weight, mean_weight)
+            own = shares.of(_movable(x) if options.smoothness > 0 else x, y, weight)
+            loss = _share(own.scaled(objective(*own[:3])), weight, mean_weight)
             for parameter in trained:
                 parameter.grad = None
             fabric.backward(loss.sum())
             if options.smoothness > 0:
-                moved = objective(_perturbed(x, options.smoothness), y, weight)
-                fabric.backward(PERTURBED_WEIGHT * _share(moved, weight, mean_weight).sum())
+                moved = shares.of(_perturbed(x, options.smoothness), y, weight)
+                again = _share(moved.scaled(objective(*moved[:3])), weight, mean_weight)
+                fabric.backward(PERTURBED_WEIGHT * again.sum())
             fabric.unscale(optimizer)
             _clip(trained, options.gradient_clip, members=loss.ndim > 0)
             optimizer.step()
             average.step()
-            step += 1
-            total = total + loss.detach()
-            seen = seen if in_memory else seen + weight.sum()
-        if step == before:
+            state.end_step(loss.detach(), None if in_memory else weight.sum())
+        if state.batches == 0:
             raise ValueError("The batches have no rows, or were used up: they must come anew in each epoch.")
-        if not (train.rows[2].any() if isinstance(train, TensorBatches) else seen):
+        if not (train.rows[2].any() if isinstance(train, TensorBatches) else state.seen):
             raise ValueError("The training batches have no rows with weight: give some a weight above 0.")
+        train_loss = state.total / length
         with average.in_place():
-            value = total / length if held_out is None else _evaluate(objective, held_out, fabric.device)
-            score = torch.where(value.isfinite(), -float(step), math.inf) if keep_last else value
+            value = train_loss if held_out is None else _evaluate(objective, held_out, fabric.device, fabric.processes)
+            score = torch.where(value.isfinite(), -float(state.step), math.inf) if keep_last else value
             running = best.see(score, weights)
-        for losses, loss in ((held_losses, value), (train_losses, total / length)):
-            losses.append(torch.where(running, loss, losses[-1]) if losses else loss)
+        state.end_epoch(value, train_loss, running)
         if progress is not None:
-            progress.epoch(train_losses[-1], None if held_out is None else held_losses[-1])
+            progress.epoch(state.train_losses[-1], None if held_out is None else state.held_out_losses[-1])
         if best.waited_enough():
             break
+        state.keep(epoch_over=True)
     if options.epochs == 0:
         return [Losses([], [])]
     weights.load_state_dict(best.state())
     # Features are bounded, so the loss may be finite where weights are not.
     if not all(parameter.isfinite().all() for parameter in weights.parameters()):
         raise ValueError(DIVERGED)
-    both = zip(_by_member(held_losses), _by_member(train_losses), strict=True)
-    return [own.until(_stopping_epoch(own.held_out, patience)) for own in starmap(Losses, both)]
+    both = zip(_by_member(state.held_out_losses), _by_member(state.train_losses), strict=True)
+    return [own.until(stopping_epoch(own.held_out, patience)) for own in starmap(Losses, both)]
 
 
 def _by_member(losses: list[Tensor]) -> list[list[float]]:
@@ -207,93 +210,6 @@ def _adamw(objective: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
     return torch.optim.AdamW(
         objective.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=fused
     )
-
-
-class _Average:
-    """An exponential moving average of weights and running statistics over about so many `steps`; 0 for none."""
-
-    def __init__(self, module: nn.Module, steps: float) -> None:
-        self._steps = steps
-        self._seen = 0
-        self._weights: list[Tensor] = []
-        if steps > 0:
-            self._weights = [weight for weight in module.parameters() if weight.requires_grad]
-            self._weights += [value for value in _running_statistics(module) if value.is_floating_point()]
-        self._mean = [weight.detach().clone() for weight in self._weights]
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Take the weights after a step into account."""
-        if self._weights:
-            self._seen += 1
-            share = max(1.0 / max(self._steps, 1.0), 9.0 / (self._seen + 9.0))
-            torch._foreach_lerp_(self._mean, self._weights, share)
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Put the average in the place of the weights."""
-        if not self._weights:
-            yield
-            return
-        kept = [weight.detach().clone() for weight in self._weights]
-        self._write(self._mean)
-        yield
-        self._write(kept)
-
-    @torch.no_grad()
-    def _write(self, values: list[Tensor]) -> None:
-        torch._foreach_copy_(self._weights, values)
-
-
-def _running_statistics(module: nn.Module) -> Iterator[Tensor]:
-    for part in module.modules():
-        if getattr(part, "track_running_stats", False):
-            yield from part.buffers(recurse=False)
-
-
-def _stopping_epoch(losses: list[float], patience: int | None) -> int:
-    """Number of epochs until the patience of a member with these held-out losses ended."""
-    best, waited = math.inf, 0
-    for epoch, loss in enumerate(losses, start=1):
-        best, waited = (loss, 0) if loss < best else (best, waited + 1)
-        if patience is not None and waited >= patience:
-            return epoch
-    return len(losses)
-
-
-class _Best:
-    """The weights with the lowest loss so far: of each member of an ensemble, or of the only one."""
-
-    def __init__(self, patience: int | None) -> None:
-        self._patience = math.inf if patience is None else patience
-        self._loss: Tensor = torch.tensor(math.inf)
-        self._waited: Tensor = torch.tensor(0)
-        self._state: dict[str, Tensor] = {}
-
-    def see(self, loss: Tensor, weights: nn.Module) -> Tensor:
-        """Compare the `loss`, () or (M,), after an epoch; returns which members had not been stopped before."""
-        running = self._waited.to(loss.device) < self._patience
-        better = (loss < self._loss.to(loss)) & running
-        self._loss = torch.where(better, loss, self._loss.to(loss))
-        self._waited = torch.where(better, 0, self._waited.to(loss.device) + 1)
-        if better.all() or (better.any() and not self._state):
-            # A module may have a state that is no tensor.
-            self._state = {
-                name: value.clone() if isinstance(value, Tensor) else copy.deepcopy(value)
-                for name, value in weights.state_dict().items()
-            }
-        elif better.any():
-            for name, value in weights.state_dict().items():
-                self._state[name][better] = value[better]
-        return running
-
-    def waited_enough(self) -> bool:
-        return bool((self._waited >= self._patience).all())
-
-    def state(self) -> dict[str, Tensor]:
-        if not self._loss.isfinite().all():
-            raise ValueError(DIVERGED)
-        return self._state
 
 
 def _share(loss: Tensor, weight: Tensor, mean_weight: Tensor | None) -> Tensor:
@@ -349,16 +265,17 @@ def _clip(parameters: list[nn.Parameter], largest: float, *, members: bool) -> N
 
 
 @torch.no_grad()
-def _evaluate(objective: nn.Module, batches: Batches, device: torch.device) -> Tensor:
+def _evaluate(objective: nn.Module, batches: Batches, device: torch.device, processes: Processes = ALONE) -> Tensor:
     objective.eval()
     total, count = torch.zeros((), device=device), torch.zeros((), device=device)
-    read = reader(batches)
+    read, shares = reader(batches), Shares(objective, batches, processes)
     for batch in batches:
-        x, y, weight = read(batch, device)
-        loss = objective(x, y, weight)
-        rows = _of_each(weight, loss).sum(-1)
+        own = shares.of(*read(batch, device))
+        loss = objective(*own[:3])
+        rows = _of_each(own.weight, loss).sum(-1)
         total = total + loss * rows
         count = count + rows
+    total, count = processes.sum(total), processes.sum(count)
     if not (count > 0).all():
         raise ValueError("The batches in held_out have no rows, or rows without weight; give some, or None.")
     return total / count

@@ -16,12 +16,13 @@ from torch.nn import functional as F
 from density_regression.nn.density.base import bound_features
 from density_regression.nn.encoders import PiecewiseEmbedding, plain_layers
 from density_regression.nn.heads import ADDED_RATIO, S_LIMIT, Moments, gaussian_losses, weighted_mean
-from density_regression.nn.runtime import TrainingOptions, find_device
+from density_regression.nn.runtime import TrainingOptions, device_of
 from density_regression.training.batches import TensorBatches
 from density_regression.training.loop import optimise
 
 if TYPE_CHECKING:
     from density_regression.nn.model import DensityRegression
+    from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
 __all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "block_weights", "part_of", "teach"]
@@ -175,16 +176,18 @@ def teach(
     members: int,
     options: TrainingOptions,
     progress: Monitor | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Teacher:
     """Train a teacher for a model: each member on its own order and weights of the rows, by its own likelihood."""
-    teacher = Teacher.of(model, members, options.seed).to(find_device(options.device))
+    teacher = Teacher.of(model, members, options.seed).to(device_of(options))
     x, y, weight = train.sample(MOST_ROWS).rows
     shuffles = [torch.Generator().manual_seed(options.seed + i) for i in range(members)]
     drawn = torch.stack([block_weights(x, torch.Generator().manual_seed(options.seed + i)) for i in range(members)], 1)
     own = TensorBatches(x, torch.cat([y, drawn.to(y)], 1), weight, train.batch_size, shuffles)
     if progress is not None:
         progress.name, name = "teach", progress.name
-    optimise(_TeacherLoss(teacher), own, held_out, part_of(options), progress, name="1/3 teacher")
+    loss = _TeacherLoss(teacher)
+    optimise(loss, own, held_out, part_of(options), progress, name="1/3 teacher", unfinished=unfinished)
     if progress is not None:
         progress.name = name
     return teacher.eval()

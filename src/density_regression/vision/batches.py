@@ -59,6 +59,11 @@ class DepthBatches:
         # Training drops a last batch of fewer images, for the statistics of batch norm.
         return len(self.folder) // self._size if self._generator is not None else -(-len(self.folder) // self._size)
 
+    @property
+    def generator(self) -> torch.Generator | None:
+        """Where the order of the images comes from; None for that of the folder."""
+        return self._generator
+
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         for x, y, weight in self._cached_batches(*self._cached) if self._cached is not None else self._loader or ():
             yield x, (y - self.center) / self.scale, weight

@@ -18,7 +18,15 @@ from density_regression.nn.density import GaussianDensity
 from density_regression.nn.encoders import UNet
 from density_regression.nn.heads import Moments
 from density_regression.nn.network import Predictor
-from density_regression.nn.runtime import TrainingOptions, find_device, full_precision, own_draws, threads, usual_torch
+from density_regression.nn.runtime import (
+    TrainingOptions,
+    device_of,
+    find_device,
+    full_precision,
+    own_draws,
+    threads,
+    usual_torch,
+)
 from density_regression.nn.tempering import RobustTempering
 from density_regression.tabular.table import split_rows
 from density_regression.training.algorithm import fit_density_regression
@@ -67,6 +75,8 @@ class DepthRegressor:
         Share of the images held out for early stopping, the density's level and the overall scale.
     device, random_state, checkpoint_dir, callbacks, verbose
         See `DeepRegressor`.
+    devices, num_nodes : int
+        Processes on each machine, and machines, that train the U-Net together; see `TrainingOptions`.
     precision : str
         Precision of step 1; "auto" is "bf16-mixed" on a GPU.
     workers : int
@@ -103,6 +113,8 @@ class DepthRegressor:
     reach: float = 0.5
     validation_fraction: float = 0.1
     device: str = "auto"
+    devices: int = 1
+    num_nodes: int = 1
     precision: str = "auto"
     compile: bool = False
     workers: int = 0
@@ -123,7 +135,7 @@ class DepthRegressor:
             train, held_out = self.prepare(pairs)
             scaling = train.center, train.scale
             torch.manual_seed(self.random_state)
-            model = placed(self.build(), self.device)
+            model = placed(self.build(), str(device_of(self.options())))
             report = fit_density_regression(
                 model,
                 train,
@@ -169,7 +181,7 @@ class DepthRegressor:
         if precision == "auto":
             precision = "bf16-mixed" if find_device(self.device).type == "cuda" else "32-true"
         names = ("epochs", "learning_rate", "weight_decay", "average", "smoothness", "device", "compile")
-        shared: dict[str, Any] = {name: getattr(self, name) for name in names}
+        shared: dict[str, Any] = {name: getattr(self, name) for name in (*names, "devices", "num_nodes")}
         return TrainingOptions(**shared, patience=None, precision=precision, seed=self.random_state)
 
     def predict(self, images: Tensor | NDArray[Any]) -> DepthMaps:
@@ -229,7 +241,7 @@ class DepthRegressor:
         )
 
     def _batches(self, folder: DepthFolder, scaling: tuple[float, float], seed: int | None = None) -> DepthBatches:
-        device = find_device(self.device)
+        device = device_of(self.options())
         workers = self.workers if seed is not None else 0
         return DepthBatches(folder, *scaling, self.batch_size, seed=seed, device=device, workers=workers)
 
@@ -239,7 +251,8 @@ class DepthRegressor:
 
     def _params(self) -> dict[str, Any]:
         """Parameters that define the model, without those of the machine and the run."""
-        excluded = ("device", "checkpoint_dir", "callbacks", "verbose", "workers", "compile", "precision")
+        machine = ("device", "devices", "num_nodes", "workers", "compile", "precision")
+        excluded = (*machine, "checkpoint_dir", "callbacks", "verbose")
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters if name not in excluded}
 
 
