@@ -26,9 +26,10 @@ def test_docstrings(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     plt.switch_backend("agg")
     finder, runner = doctest.DocTestFinder(exclude_empty=True), doctest.DocTestRunner(verbose=False)
     said: list[str] = []
-    for test in finder.find(import_module(module)):
+    tests = [test for test in finder.find(import_module(module)) if test.examples]
+    for test in tests:
         runner.run(test, out=said.append)
     plt.close("all")
-    assert runner.tries > 0
+    assert tests
     if said:
         pytest.fail("".join(said), pytrace=False)
