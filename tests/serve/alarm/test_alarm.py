@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from density_regression import DensityRegressor
 from density_regression.serve import alarm as package
 from density_regression.serve.alarm import Alarm, AlarmStateError, standardised
 from density_regression.serve.alarm import state as state_module
@@ -362,3 +363,12 @@ def test_neither_torch_nor_pandas_is_imported() -> None:
 def test_names_are_exported() -> None:
     assert {"Alarm", "AlarmReport", "AlarmStateError", "ColumnMove", "standardised"} == set(package.__all__)
     assert standardised([1.0], [0.0], [2.0])[0] == 0.5
+
+
+def test_columns_of_arrays_go_by_the_names_that_are_given() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    reg = DensityRegressor(epochs=2, hidden=(8,), random_state=0, verbose=False).fit(X, X[:, 0])
+    alarm = Alarm.for_model(reg, names=["age", "height"], false_alarms_per=1_000)
+    (report, *_) = alarm.update(np.column_stack([rng.normal(size=60), rng.normal(size=60) + 9]))
+    assert [(column.column, column.event.split()[0]) for column in report.columns] == [("height", "above")]

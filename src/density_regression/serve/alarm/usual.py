@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import numpy as np
@@ -41,10 +41,12 @@ class UsualColumns:
     """
 
     def __init__(self, profile: Profile | None = None, names: Sequence[str] | None = None) -> None:
+        given = None if names is None else [str(name) for name in names]
+        if profile is not None and given is not None:
+            profile = _named(profile, given)
         self.columns: list[UsualColumn] | None = None if profile is None else of_profile(profile)
         self.rows = 0 if profile is None else profile.rows
-        known = None if profile is None else [column.name for column in profile.columns]
-        self.names = known if names is None else [str(name) for name in names]
+        self.names = [column.name for column in profile.columns] if given is None and profile is not None else given
         self._first: dict[str, Values] = {}
 
     def read(self, X: Any, rows: int) -> dict[str, Values]:
@@ -103,6 +105,16 @@ class UsualColumns:
         self.rows = int(saved["rows"])
         self._first = {name: _values(kind, values) for name, (kind, values) in saved["first"].items()}
         return self
+
+
+def _named(profile: Profile, names: Sequence[str]) -> Profile:
+    """A profile whose columns have names in place of positions, if there are as many."""
+    columns = profile.columns
+    if len(columns) != len(names) or [column.name for column in columns] != [str(i) for i in range(len(columns))]:
+        return profile
+    return replace(
+        profile, columns=tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
+    )
 
 
 def _joined(earlier: Values | None, later: Values) -> Values | None:
