@@ -312,10 +312,16 @@ class DensityRegressor(DeepRegressor):
             probes=() if run.pretrained else self._probes(model, train, held_out, run.seed),
             probe_learning_rate=self._probe_rate(train.x.shape[1]),
             members=self._members(),
+            rows=run.rows,
             callbacks=self.callbacks or (),
             scale_targets=False,
             verbose=self.verbose,
         )
+
+    def _fit_from_disk(self, X: Any, y: Any, *, conformal: float | None) -> Self:
+        from density_regression.estimators.from_disk import fit_from_disk
+
+        return fit_from_disk(self, X, y, conformal=conformal)
 
     def _take(self, model: DensityRegression, report: TrainingReport, prepared: Prepared) -> Self:
         if self._watches(model.encoder):

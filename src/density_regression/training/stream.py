@@ -1,0 +1,157 @@
+"""Step 1 over all rows of a table on disk, by a network that has learnt from a sample of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from density_regression.io.progress import RowProgress
+from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
+from density_regression.nn.runtime import TrainingOptions, find_device
+from density_regression.tabular.stream import StreamBatches
+from density_regression.training.batches import Batches, TensorBatches
+from density_regression.training.distillation import Lessons, lesson_losses, ratio_losses
+from density_regression.training.loop import Losses, optimise
+from density_regression.training.teacher import Lesson, Teacher
+
+if TYPE_CHECKING:
+    from density_regression.nn.model import DensityRegression
+    from density_regression.training.checkpoints import Unfinished
+    from density_regression.training.progress import Monitor
+
+__all__ = ["go_on", "passes"]
+
+FEWEST_ROWS: Final = 20_000_000
+"""Rows to train on in all: of a smaller table there are several passes."""
+
+RATE: Final = 0.5
+"""Learning rate at the beginning, relative to that of the first rows."""
+
+REMINDED: Final = 16
+"""One row of a lesson for so many rows of a batch."""
+
+LESSON_ROWS: Final = 10_000
+"""Rows of the sample that the teacher is asked about, and four times as many made-up ones."""
+
+LESSON_WEIGHT: Final = 0.1
+"""Weight of the mean loss of the lessons beside that of the rows."""
+
+
+def passes(rows: int, options: TrainingOptions) -> int:
+    """Passes over so many rows; no more than `options.epochs`."""
+    return min(max(round(FEWEST_ROWS / rows), 1), options.epochs)
+
+
+def go_on(
+    model: DensityRegression,
+    teacher: Teacher | None,
+    sample: Batches,
+    held_out: Batches | None,
+    rows: StreamBatches,
+    options: TrainingOptions,
+    progress: Monitor | None = None,
+    unfinished: Unfinished | None = None,
+) -> Losses:
+    """Train a model that has learnt from a sample on all rows, by the likelihood of their targets.
+
+    What a teacher said of the sample and of made-up rows is repeated with every batch, so that it is not forgotten: of
+    rows of the sample the disagreement alone, as the other rows tell mean and noise better. The last weights are kept.
+    """
+    device = find_device(options.device)
+    batches: StreamBatches | _Reminded = rows
+    if teacher is not None:
+        assert isinstance(sample, TensorBatches)
+        batches = _Reminded(
+            rows, *Lessons(teacher, sample.sample(LESSON_ROWS), options.seed, device).rows, options.seed
+        )
+    options = replace(
+        options, epochs=passes(rows.rows, options), learning_rate=RATE * options.learning_rate, smoothness=0.0
+    )
+    with ExitStack() as stack:
+        tell = None
+        if progress is not None:
+            from density_regression.training.progress import Monitor
+
+            tell = Monitor(False, progress.callbacks, "stream")
+            stack.enter_context(progress.paused())
+            bar = RowProgress("1/3 all rows", options.epochs * rows.rows, progress.shown)
+            rows.on_rows = stack.enter_context(bar).advance
+        objective = _StreamLoss(model, batches.each if isinstance(batches, _Reminded) else 0)
+        (losses,) = optimise(
+            objective, batches, held_out, options, tell, name="stream", keep_last=True, unfinished=unfinished
+        )
+    model.eval()
+    return losses
+
+
+class _Reminded:
+    """Batches with some rows of a lesson at the end of each: y (n, 4 k + 1) as in `Lessons`, but zeros in their place.
+
+    Which rows of the lesson a batch has depends on its number alone.
+    """
+
+    def __init__(self, batches: StreamBatches, x: Tensor, y: Tensor, seed: int) -> None:
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(x.device)
+        self.each = max(min(batches.batch_size // REMINDED, len(x)), 1)
+        self._batches = batches
+        # The first rows once more, so that no batch needs rows from both ends.
+        order = torch.cat([order, order[: self.each]])
+        self._x, self._y = x[order].cpu(), y[order].cpu()
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def position(self) -> dict[str, Tensor]:
+        """See `StreamBatches`."""
+        return self._batches.position()
+
+    def seek(self, position: dict[str, Tensor]) -> None:
+        """See `StreamBatches`."""
+        self._batches.seek(position)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        different = len(self._x) - self.each
+        for x, y, weight in self._batches:
+            epoch, batch = self._batches.position().values()
+            start = int(epoch * len(self) + batch) * self.each % different
+            own = slice(start, start + self.each)
+            lessons = self._y[own]
+            targets = F.pad(y, (0, lessons.shape[1] - y.shape[1]))
+            yield (
+                torch.cat([x, self._x[own]]),
+                torch.cat([targets, lessons]),
+                torch.cat([weight, weight.new_ones(self.each)]),
+            )
+
+
+class _StreamLoss(nn.Module):
+    """The loss of `go_on`, of batches with so many rows of a lesson at their end; of held-out rows the likelihood."""
+
+    def __init__(self, model: DensityRegression, lessons: int) -> None:
+        super().__init__()
+        self.model = model
+        self.lessons = lessons
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        head, k = self.model.head, self.model.targets
+        if not (self.training and self.lessons):
+            rows = self.model.flat(x, y, weight)
+            return weighted_mean(gaussian_losses(head.unbounded(rows.z), rows.y), rows.weight)
+        mean, log_noise, log_ratio = head.taught(self.model.encode(x))
+        assert log_ratio is not None
+        n = len(x) - self.lessons
+        log_std = 0.5 * (log_noise[:n] + F.softplus(log_ratio[:n]))
+        loss = gaussian_losses(Moments(mean[:n], log_std), y[:n, :k]).sum() / max(n, 1)
+        _, *taught, known = y[n:].split([k, k, k, k, 1], dim=1)
+        learnt = Lesson(mean[n:], log_noise[n:], log_ratio[n:])
+        of_lessons = torch.where(
+            known[:, 0] > 0, ratio_losses(learnt.log_ratio, taught[2]), lesson_losses(learnt, Lesson(*taught))
+        )
+        total: Tensor = loss + LESSON_WEIGHT * of_lessons.mean()
+        return total
