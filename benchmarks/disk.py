@@ -1,13 +1,13 @@
 """Training from disk: time, memory and quality against the number of rows, beside a plain loop and a fit in memory.
 
-    python benchmarks/disk.py [--rows 10000 100000 1000000 5000000 50000000] [--folder FOLDER] [--json FILE] [--plot FILE]
+    python benchmarks/disk.py [--rows 10000 1000000 50000000] [--folder FOLDER] [--json FILE] [--plot FILE]
 
 A table of 20 columns and a target, all float64, is generated as Parquet in parts of a million rows, a row group each,
-and fitted by `DensityRegressor.fit(FOLDER, "y")` from its first parts. Every fit is a process of its own with one thread,
-whose peak memory the system reports; with `--limit 4G` in a control group (Linux, version 1 or 2, as root) with so much
-memory, page cache included. The fit in memory has the first million rows, and the same defaults. All are judged on
-100,000 rows that none was trained on. The plain loop is what somebody would write in PyTorch: the same reader, the same
-network, embedding and batch size, a Gaussian likelihood and AdamW.
+and fitted by `DensityRegressor.fit(FOLDER, "y")` from its first parts. Every fit is a process of its own with one
+thread, whose peak memory the system reports; with `--limit 4G` in a control group (Linux, version 1 or 2, as root) with
+so much memory, page cache included. The fit in memory has the first million rows, and the same defaults. All are judged
+on 100,000 rows that none was trained on. The plain loop is what somebody would write in PyTorch: the same reader, the
+same network, embedding and batch size, a Gaussian likelihood and AdamW.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def loops(folder: Path) -> dict[str, Any]:
     """Rows a second of the streaming step and of a plain loop, over the same reader."""
     given: dict[str, Any] = {}
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     from density_regression.training import stream
@@ -126,13 +126,13 @@ def loops(folder: Path) -> dict[str, Any]:
 
     def caught(*args: Any) -> Any:
         given["args"] = args
-        raise Stop
+        raise StopError
 
     stream.go_on = caught
     try:
         # A short first step: what the network has learnt does not matter here.
         DensityRegressor(random_state=0, epochs=2, verbose=False).fit(folder, "y")
-    except Stop:
+    except StopError:
         stream.go_on = real
     model, teacher, sample, held_out, rows, options, *_ = given["args"]
     figures: dict[str, Any] = {"rows": rows.rows, "batch size": rows.batch_size}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from density_regression.estimators import fits
 from density_regression.io.extras import import_extra
 from density_regression.io.progress import RowProgress
 from density_regression.nn.runtime import taking_turns, usual_torch

@@ -93,7 +93,7 @@ class StreamBatches:
         with closing(read_ahead(self._read(windows, first))) as read:
             for number, (x, y) in enumerate(read, start=first):
                 order = torch.from_numpy(np.random.default_rng((self._seed, epoch, number)).permutation(len(x)))
-                for index in order.tensor_split(max(windows.batches[number], 1))[: windows.batches[number]][skip:]:
+                for index in order.tensor_split(windows.batches[number])[skip:]:
                     self._position = (epoch, self._position[1] + 1)
                     yield x.index_select(0, index), y.index_select(0, index), torch.ones(len(index))
                     self.on_rows(len(index))
@@ -104,8 +104,10 @@ class StreamBatches:
     def _read(self, windows: Windows, first: int) -> Iterator[tuple[Tensor, ...]]:
         """Coded rows of the windows, from the first one on."""
         lanes = [_Lane(self._groups, lane, first * windows.rows) for lane in windows.lanes]
-        for _ in windows.batches[first:]:
-            parts = [self._encode(table) for lane in lanes for table in lane.take(windows.rows)]
+        last = len(windows.batches) - 1
+        for number in range(first, last + 1):
+            rows = self.rows if number == last else windows.rows
+            parts = [self._encode(table) for lane in lanes for table in lane.take(rows)]
             yield tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
 
 

@@ -39,7 +39,7 @@ def read_ahead(items: Iterator[T]) -> Iterator[T]:
                 if left.is_set():
                     return
             put(END)
-        except BaseException as error:  # noqa: BLE001 - handed over to the thread that reads
+        except BaseException as error:
             put(END, error)
 
     thread = threading.Thread(target=make, name="read ahead", daemon=True)

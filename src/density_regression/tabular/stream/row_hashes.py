@@ -23,8 +23,8 @@ def row_shares(table: Any) -> Floats:
     """Numbers (n,) in [0, 1) from the hashes of the rows of an Arrow table, uniform over different rows.
 
     Equal rows have equal numbers, whatever file they are in, in whatever order its columns are, and whether whole
-    numbers are stored as integers or not. The values of a column are hashed by SplitMix64 (Steele et al., 2014), text by
-    way of BLAKE2, and the hashes of a row are added up.
+    numbers are stored as integers or not. The values of a column are hashed by SplitMix64 (Steele et al., 2014), text
+    by way of BLAKE2, and the hashes of a row are added up.
     """
     total = np.zeros(len(table), np.uint64)
     for name, column in zip(table.column_names, table.columns, strict=True):

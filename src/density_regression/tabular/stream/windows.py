@@ -13,7 +13,7 @@ from density_regression.tabular.stream.row_groups import Group
 __all__ = ["LANES", "Windows"]
 
 LANES: Final = 8
-"""Row groups from which the rows of a window come, so that neighbours in a file are spread over several windows."""
+"""Row groups from which the rows of a window come: one place of a table that has an order is not like the others."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Windows:
     """Windows of rows, each shuffled in memory, of one epoch.
 
     The row groups, in random order, are dealt into lanes of about equal length. A window has the next `rows` rows of
-    each lane, so the numbers of rows alone say where a window begins.
+    each lane, and the last one all that are left, so the numbers of rows alone say where a window begins.
 
     Attributes
     ----------
@@ -39,18 +39,23 @@ class Windows:
 
     @classmethod
     def of(cls, groups: Sequence[Group], rows: int, batches: int, seed: Sequence[int]) -> Self:
-        """Windows of about so many rows, with so many mini-batches in all, in the order that a seed gives."""
+        """Windows of about so many rows, with so many mini-batches in all, in the order that a seed gives.
+
+        A lane alone has the rows of a mini-batch, so that every window has one.
+        """
         lanes: list[list[Group]] = [[] for _ in range(min(LANES, len(groups)))]
         lengths = [0] * len(lanes)
         for place in np.random.default_rng(seed).permutation(len(groups)):
             shortest = int(np.argmin(lengths))
             lanes[shortest].append(groups[place])
             lengths[shortest] += groups[place].rows
-        share = max(rows // len(lanes), 1)
+        share = max(rows // len(lanes), -(-sum(lengths) // batches))
         ends = np.arange(1, -(-max(lengths) // share) + 1)[:, None] * share
         # In proportion to the rows up to the end of each window: all together are always as many.
         done = -(-batches * np.minimum(ends, lengths).sum(axis=1) // sum(lengths))
-        return cls(tuple(map(tuple, lanes)), share, tuple(np.diff(done, prepend=0).tolist()))
+        each = np.diff(done, prepend=0)
+        # The last rows may be too few.
+        return cls(tuple(map(tuple, lanes)), share, tuple(each[: np.flatnonzero(each)[-1] + 1].tolist()))
 
     def of_batch(self, batch: int) -> tuple[int, int]:
         """The window with a mini-batch of the epoch (0 is the first), and its position there."""
