@@ -61,7 +61,7 @@ def fit_table(
 ) -> None:
     """Train a model on a table, and save it; the options are those of `fit`, `reading` those of `open_data`."""
     method = check_method(method)
-    settings = {"target": law, "random_state": seed, "n_threads": threads, "device": device}
+    settings: dict[str, Any] = {"target": law, "random_state": seed, "n_threads": threads, "device": device}
     settings |= {} if epochs is None else {"epochs": epochs}
     settings |= {} if members is None else _members(method, members)
     if conformal is not None and not 0 < conformal < 1:

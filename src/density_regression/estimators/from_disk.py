@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -153,7 +153,8 @@ def _parts(table: Any, features: list[str], targets: list[str]) -> tuple[Any, An
     return table.select(features), arrow.table(dict(zip(targets, numbers, strict=True)))
 
 
-class _Coding(NamedTuple):
+@dataclass(frozen=True)
+class _Coding:
     """From Arrow tables to scaled inputs and targets of the rows that train."""
 
     features: list[str]

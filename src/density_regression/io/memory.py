@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,8 @@ CONTROL_GROUPS: Final = (
 
 def available_memory(root: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes that can be allocated without swapping, within the limit of a container, whose files are below `root`."""
-    import psutil
-
-    free = int(psutil.virtual_memory().available)
+    # It comes without types.
+    free = int(import_module("psutil").virtual_memory().available)
     for limit, used, cache in CONTROL_GROUPS:
         try:
             most, now = (int((root / name).read_text()) for name in (limit, used))

@@ -20,10 +20,8 @@ class _Bar:
         # With FORCE_COLOR, which log collectors set, rich takes any file for a terminal.
         terminal = console.is_terminal and console.file.isatty()
         self.shown = visible and (terminal or console.is_jupyter)
-        self._bar = Progress(
-            *(TextColumn("{task.description}"), BarColumn(), *columns),
-            **{"console": console, "transient": True, "disable": not self.shown},
-        )
+        shown = (TextColumn("{task.description}"), BarColumn(), *columns)
+        self._bar = Progress(*shown, console=console, transient=True, disable=not self.shown)
 
     def __enter__(self) -> Self:
         self._bar.start()

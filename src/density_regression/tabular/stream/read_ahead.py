@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Final, TypeVar, cast
 
@@ -18,7 +18,7 @@ PATIENCE: Final = 0.1
 END: Final = object()
 
 
-def read_ahead(items: Iterator[T]) -> Iterator[T]:
+def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
     """The items of an iterator; the next one is made in a thread while one is used, and one more may wait.
 
     Errors are raised where the item would have been. The thread ends with the generator.

@@ -31,7 +31,7 @@ def row_shares(table: Any) -> Floats:
         bits = _bits(column)
         bits ^= np.uint64(_of_text(name))
         total += _mixed(bits)
-    return (_mixed(total) >> np.uint64(11)) * 2.0**-53
+    return (_mixed(total) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _mixed(bits: Bits) -> Bits:
@@ -77,7 +77,7 @@ def _of_categories(column: Any) -> Bits:
     column = column.chunk(0) if hasattr(column, "chunks") else column
     different = [GAP if value is None else _of_text(str(value)) for value in column.dictionary.to_pylist()]
     index = column.indices.fill_null(len(different)).to_numpy(zero_copy_only=False)
-    return np.array([*different, GAP], np.uint64)[index]
+    return np.asarray(np.array([*different, GAP], np.uint64)[index])
 
 
 def _of_text(text: str) -> int:

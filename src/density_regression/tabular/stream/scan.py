@@ -101,7 +101,7 @@ def scan(
 
 def has_targets(table: Any, targets: Sequence[str]) -> NDArray[np.bool_]:
     """Which rows of an Arrow table have a value of every target, (n,)."""
-    return np.logical_and.reduce([~_gaps(table.column(name)) for name in targets])
+    return np.asarray(np.logical_and.reduce([~_gaps(table.column(name)) for name in targets]))
 
 
 class _Sample:
