@@ -34,7 +34,7 @@ SAMPLE: Final = 50_000
 HELD_OUT: Final = 20_000
 """About the most rows that are held out, and that are kept aside for conformal intervals."""
 
-LARGEST_BATCH: Final = 4096
+LARGEST_BATCH: Final = 2048
 """Rows of a batch with `batch_size="auto"`, unless a 32nd of all rows is less."""
 
 CODED_BYTES: Final = 2**26

@@ -30,9 +30,6 @@ __all__ = ["go_on", "passes"]
 FEWEST_ROWS: Final = 20_000_000
 """Rows to train on in all: of a smaller table there are several passes."""
 
-RATE: Final = 0.5
-"""Learning rate at the beginning, relative to that of the first rows."""
-
 REMINDED: Final = 16
 """One row of a lesson for so many rows of a batch."""
 
@@ -70,9 +67,7 @@ def go_on(
         batches = _Reminded(
             rows, *Lessons(teacher, sample.sample(LESSON_ROWS), options.seed, device).rows, options.seed
         )
-    options = replace(
-        options, epochs=passes(rows.rows, options), learning_rate=RATE * options.learning_rate, smoothness=0.0
-    )
+    options = replace(options, epochs=passes(rows.rows, options), smoothness=0.0)
     with ExitStack() as stack:
         tell = None
         if progress is not None:
