@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +60,18 @@ def table(rows: int, seed: int) -> pa.Table:
     return pa.table({**{f"x{i}": values for i, values in enumerate(x)}, "y": y})
 
 
-def generate(folder: Path, rows: int) -> None:
+def generate(folder: Path, rows: int, jobs: int) -> None:
     """Write the parts that are not there yet."""
-    for part in range(math.ceil(rows / PART)):
+
+    def write(part: int) -> None:
         path = folder / f"{part:03}.parquet"
         if not path.exists():
             # Random numbers cannot be compressed.
             pq.write_table(table(PART, 1 + part), path.with_suffix(".new"), compression="none", use_dictionary=False)
             path.with_suffix(".new").rename(path)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(write, range(math.ceil(rows / PART))))
 
 
 def first_rows(folder: Path, rows: int, place: Path) -> Path:
@@ -188,7 +194,7 @@ def measured(task: str, folder: Path, limit: str | None) -> dict[str, Any]:
 def limited(limit: str) -> Path:
     """A new control group with so much memory."""
     root = Path("/sys/fs/cgroup/memory") if Path("/sys/fs/cgroup/memory").is_dir() else Path("/sys/fs/cgroup")
-    group = root / f"disk-{os.getpid()}"
+    group = root / f"disk-{uuid.uuid4().hex}"
     group.mkdir()
     (group / ("memory.limit_in_bytes" if root.name == "memory" else "memory.max")).write_text(limit)
     return group
@@ -228,6 +234,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="sizes of the tables")
     parser.add_argument("--folder", type=Path, help="for the table; kept, and parts that are there are used")
     parser.add_argument("--limit", help="memory of each process, such as 4G")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at the same time")
     parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS), help="what to measure")
     parser.add_argument("--json", type=Path, help="add the figures to those in this file")
     parser.add_argument("--plot", type=Path, help="draw the figures")
@@ -243,16 +250,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder and args.folder.parent) as name:
         folder = args.folder or Path(name) / "all"
         folder.mkdir(exist_ok=True)
-        generate(folder, max([*args.rows, LOOP_ROWS]))
-        for rows in args.rows if "stream" in args.only else ():
-            own = first_rows(folder, rows, Path(name) / str(rows))
-            figures["from disk"][str(rows)] = {
-                "GB as float64": 8e-9 * rows * (COLUMNS + 1),
-                **measured("stream", own, args.limit),
-            }
-            print(json.dumps(figures["from disk"][str(rows)]), file=sys.stderr)
-        if "memory" in args.only:
-            figures["in memory"] = measured("memory", first_rows(folder, PART, Path(name) / "memory"), None)
+        generate(folder, max([*args.rows, LOOP_ROWS]), args.jobs)
+        with ThreadPoolExecutor(args.jobs) as pool:
+            # The longest first.
+            waiting: dict[int | str, Future[dict[str, Any]]] = {}
+            for rows in sorted(args.rows, reverse=True) if "stream" in args.only else ():
+                own = first_rows(folder, rows, Path(name) / str(rows))
+                waiting[rows] = pool.submit(measured, "stream", own, args.limit)
+            if "memory" in args.only:
+                memory = pool.submit(measured, "memory", first_rows(folder, PART, Path(name) / "memory"), None)
+                waiting["in memory"] = memory
+            for rows, one in waiting.items():
+                print(f"{rows}: {json.dumps(one.result())}", file=sys.stderr)
+        for rows, one in waiting.items():
+            if isinstance(rows, int):
+                size = {"GB as float64": 8e-9 * rows * (COLUMNS + 1)}
+                figures["from disk"][str(rows)] = size | one.result()
+            else:
+                figures[rows] = one.result()
+        # Alone: what runs beside would count in its seconds.
         if "loops" in args.only:
             figures["loops"] = measured("loops", first_rows(folder, LOOP_ROWS, Path(name) / "loops"), None)
     figures["from disk"] = dict(sorted(figures["from disk"].items(), key=lambda item: int(item[0])))

@@ -90,9 +90,16 @@ def test_rows_that_do_not_train_make_batches_smaller_not_fewer(folder: Path) -> 
 
 def test_what_is_told_of_rows(folder: Path) -> None:
     told: list[int] = []
-    stream = batches(folder, on_rows=told.append)
-    sizes = [len(batch[0]) for batch in stream]
-    assert told == sizes
+    sizes = [len(batch[0]) for batch in batches(folder, on_rows=told.append)]
+    assert sum(told) == sum(sizes) == 2100
+    assert {*told} <= {31, 32}
+    # Those that do not train count, and those before a position.
+    told.clear()
+    stream = batches(folder, on_rows=told.append, encode=lambda table: tuple(part[:10] for part in encode(table)))
+    stream.seek({"epoch": torch.tensor(2), "batch": torch.tensor(33)})
+    assert told == [2 * 2100 + 1050]
+    assert len(list(stream)) == 33
+    assert sum(told) == 3 * 2100
 
 
 @pytest.mark.parametrize("rows", [(5,), (3, 100, 7), tuple([64] * 20), (1000, 1)])

@@ -47,7 +47,7 @@ class StreamBatches:
     window : int
         Most rows that are shuffled together.
     on_rows : callable
-        Told the number of rows of each batch that has been used.
+        Told the number of rows that have been used, batch by batch, with those between them that do not train.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class StreamBatches:
         """Let the next iteration begin after a `position`, in the same epoch."""
         self._epoch, self._begin = int(position["epoch"]), int(position["batch"])
         self._position = (self._epoch, self._begin)
+        self.on_rows(self._epoch * self.rows + self._rows_until(self._begin))
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         epoch, begin = self._epoch, self._begin
@@ -96,10 +97,14 @@ class StreamBatches:
                 for index in order.tensor_split(windows.batches[number])[skip:]:
                     self._position = (epoch, self._position[1] + 1)
                     yield x.index_select(0, index), y.index_select(0, index), torch.ones(len(index))
-                    self.on_rows(len(index))
+                    self.on_rows(self._rows_until(self._position[1]) - self._rows_until(self._position[1] - 1))
                 skip = 0
                 del x, y
         self._position = (epoch + 1, 0)
+
+    def _rows_until(self, batch: int) -> int:
+        """About the rows of an epoch's first batches."""
+        return self.rows * batch // self._batches
 
     def _read(self, windows: Windows, first: int) -> Iterator[tuple[Tensor, ...]]:
         """Coded rows of the windows, from the first one on."""
