@@ -115,6 +115,7 @@ class DensityRegressor(DeepRegressor):
     """
 
     about = About("Density-Regression", "Bui & Liu, 2024")
+    trains_from_disk = True
     model_: DensityRegression
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -317,11 +318,6 @@ class DensityRegressor(DeepRegressor):
             scale_targets=False,
             verbose=self.verbose,
         )
-
-    def _fit_from_disk(self, X: Any, y: Any, *, conformal: float | None) -> Self:
-        from density_regression.estimators.from_disk import fit_from_disk
-
-        return fit_from_disk(self, X, y, conformal=conformal)
 
     def _take(self, model: DensityRegression, report: TrainingReport, prepared: Prepared) -> Self:
         if self._watches(model.encoder):

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
@@ -38,6 +38,8 @@ class RegressorHooks(BaseEstimator, ABC):
     A method implements `_build` and `_train`, and may override the others.
     """
 
+    trains_from_disk: ClassVar[bool] = False
+
     encoder: Any
     embedding: str | None
     n_threads: int | None
@@ -72,10 +74,14 @@ class RegressorHooks(BaseEstimator, ABC):
 
     def _fit_from_disk(self, X: Any, y: Any, *, conformal: float | None) -> Self:
         """Fit to a table that is not in memory."""
-        raise ValueError(
-            f"X is {X!r:.80}, and {type(self).__name__} fits what is in memory: give a data frame or an array, or take "
-            "DensityRegressor, which also trains from disk."
-        )
+        if not self.trains_from_disk:
+            raise ValueError(
+                f"X is {X!r:.80}, and {type(self).__name__} fits what is in memory: give a data frame or an array, or "
+                "take DensityRegressor, which also trains from disk."
+            )
+        from density_regression.estimators.from_disk import fit_from_disk
+
+        return fit_from_disk(cast(Any, self), X, y, conformal=conformal)
 
     def _train_together(
         self,

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from density_regression.io.progress import RowProgress
 from density_regression.nn.heads import Moments, gaussian_losses, weighted_mean
-from density_regression.nn.runtime import TrainingOptions, find_device
+from density_regression.nn.runtime import TrainingOptions, device_of
 from density_regression.tabular.stream import StreamBatches
 from density_regression.training.batches import Batches, TensorBatches
 from density_regression.training.distillation import Lessons, lesson_losses, ratio_losses
@@ -36,8 +36,8 @@ REMINDED: Final = 16
 LESSON_ROWS: Final = 10_000
 """Rows of the sample that the teacher is asked about, and four times as many made-up ones."""
 
-LESSON_WEIGHT: Final = 0.1
-"""Weight of the mean loss of the lessons beside that of the rows."""
+LESSON_WEIGHT: Final = 1.6
+"""Weight of a row of a lesson beside a row."""
 
 
 def passes(rows: int, options: TrainingOptions) -> int:
@@ -60,7 +60,7 @@ def go_on(
     What a teacher said of the sample and of made-up rows is repeated with every batch, so that it is not forgotten: of
     rows of the sample the disagreement alone, as the other rows tell mean and noise better. The last weights are kept.
     """
-    device = find_device(options.device)
+    device = device_of(options)
     batches: StreamBatches | _Reminded = rows
     if teacher is not None:
         assert isinstance(sample, TensorBatches)
@@ -77,24 +77,24 @@ def go_on(
             stack.enter_context(progress.paused())
             bar = RowProgress("1/3 all rows", options.epochs * rows.rows, progress.shown)
             rows.on_rows = stack.enter_context(bar).advance
-        objective = _StreamLoss(model, batches.each if isinstance(batches, _Reminded) else 0)
         (losses,) = optimise(
-            objective, batches, held_out, options, tell, name="stream", keep_last=True, unfinished=unfinished
+            _StreamLoss(model), batches, held_out, options, tell, name="stream", keep_last=True, unfinished=unfinished
         )
     model.eval()
     return losses
 
 
 class _Reminded:
-    """Batches with some rows of a lesson at the end of each: y (n, 4 k + 1) as in `Lessons`, but zeros in their place.
+    """Batches with some rows of a lesson at the end of each: y (n, 4 k + 1) as in `Lessons`.
 
-    Which rows of the lesson a batch has depends on its number alone.
+    The last column is -1 for rows without a lesson. Which rows of the lesson a batch has depends on its number alone.
     """
 
     def __init__(self, batches: StreamBatches, x: Tensor, y: Tensor, seed: int) -> None:
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(x.device)
         self.each = max(min(batches.batch_size // REMINDED, len(x)), 1)
         self._batches = batches
+        self._different = len(x)
         # The first rows once more, so that no batch needs rows from both ends.
         order = torch.cat([order, order[: self.each]])
         self._x, self._y = x[order].cpu(), y[order].cpu()
@@ -111,42 +111,33 @@ class _Reminded:
         self._batches.seek(position)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        different = len(self._x) - self.each
         for x, y, weight in self._batches:
             epoch, batch = self._batches.position().values()
-            start = int(epoch * len(self) + batch) * self.each % different
+            start = int(epoch * len(self) + batch) * self.each % self._different
             own = slice(start, start + self.each)
             lessons = self._y[own]
-            targets = F.pad(y, (0, lessons.shape[1] - y.shape[1]))
-            yield (
-                torch.cat([x, self._x[own]]),
-                torch.cat([targets, lessons]),
-                torch.cat([weight, weight.new_ones(self.each)]),
-            )
+            rows = F.pad(y, (0, lessons.shape[1] - y.shape[1]), value=-1.0)
+            each = torch.cat([weight, weight.new_ones(self.each)])
+            yield torch.cat([x, self._x[own]]), torch.cat([rows, lessons]), each
 
 
 class _StreamLoss(nn.Module):
-    """The loss of `go_on`, of batches with so many rows of a lesson at their end; of held-out rows the likelihood."""
+    """The mean loss of rows and lessons; of rows alone, as those held out are, the likelihood."""
 
-    def __init__(self, model: DensityRegression, lessons: int) -> None:
+    def __init__(self, model: DensityRegression) -> None:
         super().__init__()
         self.model = model
-        self.lessons = lessons
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         head, k = self.model.head, self.model.targets
-        if not (self.training and self.lessons):
+        if y.shape[1] == k:
             rows = self.model.flat(x, y, weight)
             return weighted_mean(gaussian_losses(head.unbounded(rows.z), rows.y), rows.weight)
         mean, log_noise, log_ratio = head.taught(self.model.encode(x))
         assert log_ratio is not None
-        n = len(x) - self.lessons
-        log_std = 0.5 * (log_noise[:n] + F.softplus(log_ratio[:n]))
-        loss = gaussian_losses(Moments(mean[:n], log_std), y[:n, :k]).sum() / max(n, 1)
-        _, *taught, known = y[n:].split([k, k, k, k, 1], dim=1)
-        learnt = Lesson(mean[n:], log_noise[n:], log_ratio[n:])
-        of_lessons = torch.where(
-            known[:, 0] > 0, ratio_losses(learnt.log_ratio, taught[2]), lesson_losses(learnt, Lesson(*taught))
-        )
-        total: Tensor = loss + LESSON_WEIGHT * of_lessons.mean()
-        return total
+        target, *taught, kind = y.split([k, k, k, k, 1], dim=1)
+        learnt, lesson, kind = Lesson(mean, log_noise, log_ratio), Lesson(*taught), kind[:, 0]
+        likelihood = gaussian_losses(Moments(mean, 0.5 * (log_noise + F.softplus(log_ratio))), target)
+        known = ratio_losses(learnt.log_ratio, lesson.log_ratio)
+        of_lessons = LESSON_WEIGHT * torch.where(kind > 0, known, lesson_losses(learnt, lesson))
+        return weighted_mean(torch.where(kind < 0, likelihood, of_lessons), weight)

@@ -15,7 +15,7 @@ __all__ = ["CHUNK", "Group", "RowGroups", "is_on_disk"]
 CHUNK: Final = 65_536
 """Rows that are decoded at a time."""
 
-BUFFER: Final = 1 << 20
+BUFFER: Final = 1 << 18
 """Bytes of a column that are read at once: without it, all of the column in a row group."""
 
 

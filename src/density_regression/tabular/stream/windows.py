@@ -12,7 +12,7 @@ from density_regression.tabular.stream.row_groups import Group
 
 __all__ = ["LANES", "Windows"]
 
-LANES: Final = 8
+LANES: Final = 4
 """Row groups from which the rows of a window come: one place of a table that has an order is not like the others."""
 
 
