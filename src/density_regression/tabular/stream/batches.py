@@ -41,7 +41,7 @@ class StreamBatches:
     encode : callable
         From an Arrow table to tensors (x, y) of the rows that train.
     batch_size : int
-        Most rows of a batch.
+        Rows of a batch, or fewer; the last ones of an epoch may have up to twice as many.
     seed : int
         Of the order.
     window : int
