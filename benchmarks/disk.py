@@ -41,7 +41,7 @@ from density_regression.tabular.stream import StreamBatches
 COLUMNS = 20
 PART = 1_000_000
 TEST = 100_000
-LOOP_ROWS = 2_000_000
+LOOP_ROWS = 5_000_000
 ROWS = [10_000, 100_000, 1_000_000, 5_000_000, 50_000_000]
 
 
