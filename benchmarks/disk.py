@@ -207,6 +207,18 @@ def exponent(figures: dict[str, Any], least: int) -> float:
     return float(np.polyfit(rows, seconds, 1)[0])
 
 
+def as_markdown(figures: dict[str, Any]) -> str:
+    """The figures as a table for the guide."""
+    fits = {f"{int(rows):,} from disk": part for rows, part in figures["from disk"].items()}
+    if "in memory" in figures:
+        fits[f"{PART:,} in memory"] = figures["in memory"]
+    lines = ["| rows | processor seconds | peak memory (MiB) | NLL | RMSE |", "|---:|---:|---:|---:|---:|"]
+    for name, part in fits.items():
+        seconds, peak = (f"{part[key]:,.0f}" for key in ("processor seconds", "peak MiB"))
+        lines.append(f"| {name} | {seconds} | {peak} | {part['nll']:.3f} | {part['rmse']:.3f} |")
+    return "\n".join(lines)
+
+
 def plot(figures: dict[str, Any], path: Path) -> None:
     """Seconds and peak memory against rows."""
     import matplotlib.pyplot as plt
@@ -275,6 +287,7 @@ def main() -> None:
     if sum(int(rows) >= PART for rows in figures["from disk"]) > 1:
         figures["exponent of time from a million rows on"] = exponent(figures["from disk"], PART)
     finish(figures, args.json)
+    print(as_markdown(figures), file=sys.stderr)
     if args.plot is not None:
         plot(figures, args.plot)
 
