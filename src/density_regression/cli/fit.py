@@ -125,6 +125,14 @@ def fit(
             help="Folder from which the same command goes on if it is interrupted or killed.", rich_help_panel=TRAINING
         ),
     ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Train from disk, of Parquet; if left out, where the table would not fit into memory.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     separator: Separator = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -167,7 +175,7 @@ def fit(
     }
     columns: dict[str, Any] = {"target": target, "drop": drop, "time": time, "group": group, "weight": weight}
     tables = {
-        **{**columns, "law": law, "conformal": conformal, "members": members, "threads": threads},
+        **{**columns, "law": law, "conformal": conformal, "members": members, "threads": threads, "stream": stream},
         **{"separator": separator, "decimal": decimal, "encoding": encoding, "missing": missing, "text": text},
     }
     if task == "depth":

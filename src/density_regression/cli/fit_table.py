@@ -55,12 +55,13 @@ def fit_table(
     devices: int = 1,
     num_nodes: int = 1,
     checkpoint_dir: Path | None = None,
+    stream: bool | None = None,
     as_json: bool = False,
     **reading: Any,
 ) -> None:
     """Train a model on a table, and save it; the options are those of `fit`, `reading` those of `open_data`."""
     method = check_method(method)
-    settings = {"target": law, "random_state": seed, "n_threads": threads, "device": device}
+    settings: dict[str, Any] = {"target": law, "random_state": seed, "n_threads": threads, "device": device}
     settings |= {} if epochs is None else {"epochs": epochs}
     settings |= {} if members is None else _members(method, members)
     if conformal is not None and not 0 < conformal < 1:
@@ -78,19 +79,27 @@ def fit_table(
             run_in_processes(devices, num_nodes, checkpoint_dir, threads)
             return
 
+    from density_regression.cli.fit_stream import fit_from_files, streams
     from density_regression.cli.fit_words import as_record, in_words
     from density_regression.cli.training_rows import Roles, read_training_table
     from density_regression.nn.processes import LostProcessError
+    from density_regression.registry import estimators
 
     try:
         file = open_data(data, **{**dict.fromkeys(("separator", "decimal", "encoding", "missing")), **reading})
         roles = Roles(target, drop or [], time, group, weight)
-        rows = read_training_table(file, roles, positive=law == "log")
+        settings["checkpoint_dir"] = checkpoint_dir
+        from_disk = streams(file, stream, data, as_json=as_json)
+        rows = None if from_disk else read_training_table(file, roles, positive=law == "log")
         check_folders(out, checkpoint_dir)
-        if not as_json and is_first():
+        if rows is not None and not as_json and is_first():
             typer.echo(_read(data, rows, target))
         with _notes() as notes:
-            regressor = _fitted(method, {**settings, "checkpoint_dir": checkpoint_dir}, rows, conformal)
+            if rows is None:
+                regressor = estimators()[method](**settings)
+                rows = fit_from_files(regressor, data, file, roles, conformal, **reading)
+            else:
+                regressor = _fitted(method, settings, rows, conformal)
         if not is_first():
             return
         regressor.save(out)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from density_regression.tabular.files import TableFile
     from density_regression.tabular.table import Floats, Index
 
-__all__ = ["Roles", "TrainingTable", "read_training_table"]
+__all__ = ["Roles", "TrainingTable", "check_names", "read_training_table"]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TrainingTable:
 
 def read_training_table(file: TableFile, roles: Roles, *, positive: bool = False) -> TrainingTable:
     """Read and check a table to train on; a `TableError` names column, row, value and remedy."""
-    _check_names(file, roles)
+    check_names(file, roles)
     table, named = file.read(), ", ".join(map(repr, roles.target))
     rows = _Rows(file, np.arange(len(table)))
     targets = {name: _numbers(table, name, "the target", rows) for name in roles.target}
@@ -139,7 +139,8 @@ class _Rows:
         return index, f"{part.path}: {part.place(row)}"
 
 
-def _check_names(file: TableFile, roles: Roles) -> None:
+def check_names(file: TableFile, roles: Roles) -> None:
+    """Raise a `TableError` for columns that a table does not have, or that have two roles."""
     for option, names in roles.options().items():
         for name in names:
             if name not in file.columns:

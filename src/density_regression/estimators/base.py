@@ -37,6 +37,7 @@ from density_regression.nn.runtime import (
 from density_regression.tabular.columns import Columns, Table
 from density_regression.tabular.groups import group_codes, split_groups
 from density_regression.tabular.laws import LAWS, candidate_laws, to_law
+from density_regression.tabular.stream import is_on_disk
 from density_regression.tabular.table import (
     Floats,
     Index,
@@ -203,10 +204,11 @@ class DeepRegressor(RegressorMixin, ConformalPrediction, Serialisation, Export):
 
         Parameters
         ----------
-        X : array-like or data frame of shape (n, c)
+        X : array-like or data frame of shape (n, c), path or pyarrow.dataset.Dataset
             Inputs in their own units; scaled inside. A frame of pandas or polars, or a table of Arrow, may have
             numbers, booleans, text, categories, dates and times, and gaps in any of them; an array numbers and NaN.
-        y : array-like of shape (n,) or (n, k)
+            Of a path or data set of Parquet the default network is trained from disk; y then names its columns.
+        y : array-like of shape (n,) or (n, k), or str or list of str
             One or several targets in their own units; scaled inside.
         sample_weight : array-like of shape (n,), optional
             Weights of the rows, not negative.
@@ -226,6 +228,9 @@ class DeepRegressor(RegressorMixin, ConformalPrediction, Serialisation, Export):
         self
         """
         with fits.unchanged_on_failure(self):
+            if is_on_disk(X):
+                fits.refuse_in_memory(sample_weight=sample_weight, held_out=held_out, groups=groups)
+                return self._fit_from_disk(X, y, conformal=conformal)
             if conformal is None:
                 return self._fit(X, y, sample_weight, held_out=held_out, groups=groups)
             rows = fits.keep_aside(self, conformal, X, y, sample_weight, groups)
@@ -274,13 +279,9 @@ class DeepRegressor(RegressorMixin, ConformalPrediction, Serialisation, Export):
         refuse_non_numbers(sample_weight, "sample_weight")
         weight = _check_sample_weight(sample_weight, target, dtype=np.float64, ensure_non_negative=True)
         codes = None if groups is None else group_codes(groups, len(x))
-        if codes is not None and (held_out is not None or self.validation_fraction == 0):
-            reason = "held_out says which these are" if held_out is not None else "validation_fraction=0 leaves none"
-            raise ValueError(f"groups choose the rows to hold out, but {reason}: give one of the two.")
+        fits.refuse_groups(codes, held_out, self.validation_fraction)
         x, target, weight, codes = relative_weights(x, target, weight, codes)
-        if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 2):
-            got = f"{len(held_out)} parts" if isinstance(held_out, tuple | list) else type(held_out).__name__
-            raise ValueError(f"held_out must be a pair (X, y), without weights; got {got}.")
+        fits.refuse_no_pair(held_out)
         given = () if held_out is None else self._validate(*held_out, like=x)
         if given and given[1].shape[1] != target.shape[1]:
             raise ValueError(f"held_out has {given[1].shape[1]} target(s), but y has {target.shape[1]}.")

@@ -115,6 +115,7 @@ class DensityRegressor(DeepRegressor):
     """
 
     about = About("Density-Regression", "Bui & Liu, 2024")
+    trains_from_disk = True
     model_: DensityRegression
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -312,6 +313,7 @@ class DensityRegressor(DeepRegressor):
             probes=() if run.pretrained else self._probes(model, train, held_out, run.seed),
             probe_learning_rate=self._probe_rate(train.x.shape[1]),
             members=self._members(),
+            rows=run.rows,
             callbacks=self.callbacks or (),
             scale_targets=False,
             verbose=self.verbose,

@@ -32,6 +32,9 @@ __all__ = [
     "held_out_log_likelihood",
     "keep_aside",
     "likeliest",
+    "refuse_groups",
+    "refuse_in_memory",
+    "refuse_no_pair",
     "unchanged_on_failure",
 ]
 
@@ -94,6 +97,26 @@ def checkpoints_apart(estimator: Any, prepared: Prepared) -> Iterator[None]:
         yield
     finally:
         estimator.checkpoint_dir = folder
+
+
+def refuse_no_pair(held_out: Any) -> None:
+    """Raise a `ValueError` for held-out rows that are not (X, y)."""
+    if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 2):
+        got = f"{len(held_out)} parts" if isinstance(held_out, tuple | list) else type(held_out).__name__
+        raise ValueError(f"held_out must be a pair (X, y), without weights; got {got}.")
+
+
+def refuse_groups(groups: Any, held_out: Any, validation_fraction: float) -> None:
+    """Raise a `ValueError` for groups that have no rows to choose."""
+    if groups is not None and (held_out is not None or validation_fraction == 0):
+        reason = "held_out says which these are" if held_out is not None else "validation_fraction=0 leaves none"
+        raise ValueError(f"groups choose the rows to hold out, but {reason}: give one of the two.")
+
+
+def refuse_in_memory(**given: Any) -> None:
+    """Raise a `ValueError` for arguments that only a table in memory can have."""
+    if names := [name for name, value in given.items() if value is not None]:
+        raise ValueError(f"{names[0]} is for a table in memory, and X is on disk: leave it out, or read X first.")
 
 
 class RowsAside(NamedTuple):

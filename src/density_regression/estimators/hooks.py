@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
@@ -13,6 +13,7 @@ from density_regression.nn.network import Predictor
 from density_regression.tabular.columns import Columns
 from density_regression.tabular.laws import Law
 from density_regression.tabular.profile import Profile
+from density_regression.tabular.stream import StreamBatches
 from density_regression.tabular.table import Scaling, TrainingRows
 from density_regression.training.loop import TrainingReport
 
@@ -20,11 +21,15 @@ __all__ = ["RegressorHooks", "Run"]
 
 
 class Run(NamedTuple):
-    """What one fit hands to its training: seed, checksum of data and settings, and whether to skip step 1."""
+    """What one fit hands to its training: seed, checksum of data and settings, and whether to skip step 1.
+
+    `rows` are all rows, where those in memory are a sample of them.
+    """
 
     seed: int
     fingerprint: str
     pretrained: bool
+    rows: StreamBatches | None = None
 
 
 class RegressorHooks(BaseEstimator, ABC):
@@ -32,6 +37,8 @@ class RegressorHooks(BaseEstimator, ABC):
 
     A method implements `_build` and `_train`, and may override the others.
     """
+
+    trains_from_disk: ClassVar[bool] = False
 
     encoder: Any
     embedding: str | None
@@ -51,6 +58,7 @@ class RegressorHooks(BaseEstimator, ABC):
     profile_: Profile | None = None
     fitted_params_: dict[str, Any]
     own_encoder_: bool
+    rows_on_disk_: Any
 
     @abstractmethod
     def _encoder(self, inputs: int, embedding: PiecewiseEmbedding | None = None) -> nn.Module:
@@ -63,6 +71,17 @@ class RegressorHooks(BaseEstimator, ABC):
     @abstractmethod
     def _train(self, model: Any, train: TrainingRows, held_out: TrainingRows, run: Run) -> TrainingReport:
         """Train what `_build` built, in place."""
+
+    def _fit_from_disk(self, X: Any, y: Any, *, conformal: float | None) -> Self:
+        """Fit to a table that is not in memory."""
+        if not self.trains_from_disk:
+            raise ValueError(
+                f"X is {X!r:.80}, and {type(self).__name__} fits what is in memory: give a data frame or an array, or "
+                "take DensityRegressor, which also trains from disk."
+            )
+        from density_regression.estimators.from_disk import fit_from_disk
+
+        return fit_from_disk(cast(Any, self), X, y, conformal=conformal)
 
     def _train_together(
         self,

@@ -1,5 +1,7 @@
 """Progress bars: of a step with its loss, and of rows."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -17,10 +19,9 @@ class _Bar:
         console = Console(stderr=True)
         # With FORCE_COLOR, which log collectors set, rich takes any file for a terminal.
         terminal = console.is_terminal and console.file.isatty()
-        shown = visible and (terminal or console.is_jupyter)
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=not shown
-        )
+        self.shown = visible and (terminal or console.is_jupyter)
+        shown = (TextColumn("{task.description}"), BarColumn(), *columns)
+        self._bar = Progress(*shown, console=console, transient=True, disable=not self.shown)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -30,6 +31,13 @@ class _Bar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal to another bar."""
+        self._bar.stop()
+        yield
+        self._bar.start()
 
 
 class StepProgress(_Bar):

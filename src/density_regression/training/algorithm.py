@@ -34,6 +34,7 @@ from density_regression.training.teacher import Teacher, teach
 from density_regression.training.vectorised import MappedLoss, can_train, stacked_loss
 
 if TYPE_CHECKING:
+    from density_regression.tabular.stream import StreamBatches
     from density_regression.training.callbacks import Callback
     from density_regression.training.checkpoints import Checkpoints, Unfinished
     from density_regression.training.progress import Monitor
@@ -64,6 +65,7 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     probes: Sequence[DensityRegression] = (),
     probe_learning_rate: float | None = None,
     members: int = 0,
+    rows: StreamBatches | None = None,
     callbacks: Iterable[Callback] = (),
     scale_targets: bool = True,
     verbose: bool = True,
@@ -98,6 +100,8 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
     members : int
         Number of networks that are trained first, and from which a model whose head has `disagreement` learns in
         step 1. Its encoder must be a plain network, and `train` and `held_out` must be `TensorBatches`.
+    rows : StreamBatches, optional
+        All training rows, if `train` is a sample of them: step 1 then goes on over these. Their targets are scaled.
     callbacks : iterable of Callback
         Told the losses after each epoch of step 1 and each round of step 3.
     scale_targets : bool
@@ -154,7 +158,7 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
         seen = train if unvaried is None else unvaried
         if done < 1 and not pretrained:
             with timed(report, "pretrain"), over_processes(model, processes):
-                losses = _first_step(model, train, held_out, members, options, progress, checkpoints, processes)
+                losses = _first_step(model, train, held_out, members, rows, options, progress, checkpoints, processes)
                 report.history, report.train_history = losses
                 keep(1)
 
@@ -272,28 +276,61 @@ def _first_step(
     train: Batches,
     held_out: Batches | None,
     members: int,
+    rows: StreamBatches | None,
     options: TrainingOptions,
     progress: Monitor | None,
     checkpoints: Checkpoints | None,
     processes: Processes,
 ) -> Losses:
-    """Step 1, by likelihood alone or by way of a teacher, whose weights are kept likewise."""
+    """Step 1, by likelihood alone or by way of a teacher; then over all `rows`. The state after each part is kept."""
+    teacher = _teacher(model, train, held_out, members, options, progress, checkpoints, processes)
+    unfinished = checkpoints.within(1 if rows is None else "sample") if checkpoints else None
+    losses = Losses([], [])
+    if state := processes.from_first(lambda: checkpoints.of("sample") if checkpoints and rows is not None else {}):
+        model.load_state_dict(state)
+    elif teacher is None:
+        losses = pretrain(model, train, held_out, options, progress, unfinished)
+    else:
+        assert isinstance(train, TensorBatches)
+        assert isinstance(held_out, TensorBatches | None)
+        losses = distil(model, teacher, train, held_out, options, progress, unfinished)
+    if rows is None:
+        return losses
+    from density_regression.training.stream import go_on
+
+    if checkpoints and not state:
+        checkpoints.save("sample", model.state_dict())
     unfinished = checkpoints.within(1) if checkpoints else None
+    more = go_on(model, teacher, train, held_out, rows, options, progress, unfinished)
+    return Losses(losses.held_out + more.held_out, losses.train + more.train)
+
+
+def _teacher(
+    model: DensityRegression,
+    train: Batches,
+    held_out: Batches | None,
+    members: int,
+    options: TrainingOptions,
+    progress: Monitor | None,
+    checkpoints: Checkpoints | None,
+    processes: Processes,
+) -> Teacher | None:
+    """The teacher of a model whose head has `disagreement`, trained or from its checkpoint; None of other models."""
     if not model.head.disagreement:
         if members:
             raise ValueError(f"members={members} teach a head with disagreement: build it so, or set members to 0.")
-        return pretrain(model, train, held_out, options, progress, unfinished)
+        return None
     if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches | None) and members > 0):
         raise ValueError("A head with disagreement needs members of at least 1, and train and held_out TensorBatches.")
     if state := processes.from_first(lambda: checkpoints.of("teacher") if checkpoints else {}):
         teacher = Teacher.of(model, members, options.seed).to(device_of(options)).eval()
         teacher.load_state_dict(state)
-    else:
-        own = checkpoints.within("teacher") if checkpoints else None
-        teacher = teach(model, train, held_out, members, options, progress, own)
-        if checkpoints:
-            checkpoints.save("teacher", teacher.state_dict())
-    return distil(model, teacher, train, held_out, options, progress, unfinished)
+        return teacher
+    unfinished = checkpoints.within("teacher") if checkpoints else None
+    teacher = teach(model, train, held_out, members, options, progress, unfinished)
+    if checkpoints:
+        checkpoints.save("teacher", teacher.state_dict())
+    return teacher
 
 
 def fit_density(model: DensityRegression, train: Features, held_out: Features | None, *, seed: int = 0) -> None:

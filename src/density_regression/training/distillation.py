@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
-__all__ = ["Lessons", "distil", "lesson_losses", "made_up_rows"]
+__all__ = ["Lessons", "distil", "lesson_losses", "made_up_rows", "ratio_losses"]
 
 LIKELIHOOD_WEIGHT: Final = 0.3
 """Weight of the likelihood of the targets beside the lesson."""
@@ -111,6 +111,12 @@ class Lessons:
         self._made_up = TensorBatches(made_up, unknown, weight.new_ones(len(made_up)), size, generator)
         self._more: Iterator[tuple[Tensor, ...]] = iter(())
 
+    @property
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Inputs and lessons (n, 4 k + 1) of the training rows and, after them, of the made-up ones."""
+        x, y, _ = (torch.cat(parts) for parts in zip(self._known.rows, self._made_up.rows, strict=True))
+        return x, y
+
     def __len__(self) -> int:
         return len(self._known)
 
@@ -171,10 +177,15 @@ def lesson_losses(learnt: Lesson, taught: Lesson) -> Tensor:
     log_total, own_total = (part.log_noise + F.softplus(part.log_ratio) for part in (taught, learnt))
     squared = (taught.mean - learnt.mean).square() * torch.exp(-own_total)
     both = _divergence(log_total - own_total) + 0.5 * squared
-    noise, ratio = taught.log_noise - learnt.log_noise, taught.log_ratio - learnt.log_ratio
+    alone = NOISE_WEIGHT * _divergence(taught.log_noise - learnt.log_noise)
+    return (both + alone).mean(-1) + ratio_losses(learnt.log_ratio, taught.log_ratio)
+
+
+def ratio_losses(learnt: Tensor, taught: Tensor) -> Tensor:
+    """The share of `lesson_losses` (n,) for the disagreement alone, from log r (n, k)."""
+    ratio = taught - learnt
     beyond = 0.5 * math.expm1(STEEPEST) * (ratio - STEEPEST).clamp_min(0.0)
-    alone = NOISE_WEIGHT * _divergence(noise) + RATIO_WEIGHT * (_divergence(ratio.clamp_max(STEEPEST)) + beyond)
-    return (both + alone).mean(-1)
+    return RATIO_WEIGHT * (_divergence(ratio.clamp_max(STEEPEST)) + beyond).mean(-1)
 
 
 def _divergence(log_ratio: Tensor) -> Tensor:
