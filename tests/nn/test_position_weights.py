@@ -19,8 +19,8 @@ from density_regression.baselines.sngp import SNGPNetwork
 from density_regression.baselines.stochastic_layers import VALIDATION_SAMPLES
 from density_regression.nn.heads import Moments
 from density_regression.nn.network import position_weights
-from density_regression.training.algorithm import _NegativeLogLikelihood
 from density_regression.training.batches import TensorBatches, cache_features
+from density_regression.training.pretraining import NegativeLogLikelihood
 
 
 def conv() -> nn.Sequential:
@@ -90,7 +90,7 @@ def test_loss_of_step_one() -> None:
     x, y, weight = some_images()
     z = model.encoder(x)
     mean, log_std = (model.positions(part, z) for part in model.head.unbounded(model.rows(z)))
-    torch.testing.assert_close(_NegativeLogLikelihood(model)(x, y, weight), by_hand(Moments(mean, log_std), y, weight))
+    torch.testing.assert_close(NegativeLogLikelihood(model)(x, y, weight), by_hand(Moments(mean, log_std), y, weight))
 
 
 def test_weights_of_whole_samples_are_those_of_all_their_positions() -> None:

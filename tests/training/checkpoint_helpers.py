@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from density_regression import DensityRegressor
-from density_regression.training import algorithm
+from density_regression.training import algorithm, pretraining
 from training.helpers import wave
 
 
@@ -36,8 +36,8 @@ def steps_run(monkeypatch: pytest.MonkeyPatch, fit: Callable[[], Any], stop_in: 
         return step(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        for name in ("pretrain", "fit_density", "refit_head"):
-            patch.setattr(algorithm, name, partial(spy, name, getattr(algorithm, name)))
+        for module, name in ((pretraining, "pretrain"), (algorithm, "fit_density"), (algorithm, "refit_head")):
+            patch.setattr(module, name, partial(spy, name, getattr(module, name)))
         if stop_in is None:
             fit()
         else:

@@ -16,7 +16,7 @@ from torch.distributions import Normal, kl_divergence
 
 from density_regression import DensityRegression, DensityRegressor, TrainingOptions
 from density_regression.nn.heads import MeanHead
-from density_regression.training import algorithm, distillation
+from density_regression.training import distillation, pretraining
 from density_regression.training.batches import TensorBatches
 from density_regression.training.distillation import COPIES, Lessons, _LessonLoss, distil, lesson_losses, made_up_rows
 from density_regression.training.teacher import Lesson, Teacher, teach
@@ -341,7 +341,7 @@ def test_a_fit_goes_through_teacher_and_network(monkeypatch: pytest.MonkeyPatch)
         return step(*args, **kwargs)
 
     for name in ("teach", "distil", "pretrain"):
-        monkeypatch.setattr(algorithm, name, partial(spy, name, getattr(algorithm, name)))
+        monkeypatch.setattr(pretraining, name, partial(spy, name, getattr(pretraining, name)))
     reg = regressor(None, members=2, epochs=100, patience=None).fit(*TABLE)
     assert seen == ["teach", "distil"]
     assert len(reg.report_.history) == len(reg.report_.train_history) == 25

@@ -21,9 +21,9 @@ from density_regression.nn.batch_norm import over_processes
 from density_regression.nn.heads import MeanHead
 from density_regression.nn.processes import ALONE, LostProcessError, Processes, join, lost_processes
 from density_regression.nn.runtime import device_of
-from density_regression.training.algorithm import _NegativeLogLikelihood
 from density_regression.training.batches import Batches, TensorBatches
 from density_regression.training.distillation import Lessons, _LessonLoss
+from density_regression.training.pretraining import NegativeLogLikelihood
 from density_regression.training.shares import Shares, agree_on
 from density_regression.training.teacher import Teacher, _TeacherLoss
 from training import fits_in_processes
@@ -79,7 +79,7 @@ def _rows(n: int = 23) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _likelihood() -> tuple[nn.Module, Batches]:
-    return _NegativeLogLikelihood(network().double()), TensorBatches(*_rows(), 9, generator())
+    return NegativeLogLikelihood(network().double()), TensorBatches(*_rows(), 9, generator())
 
 
 def _teacher() -> tuple[nn.Module, Batches]:

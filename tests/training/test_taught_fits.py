@@ -12,7 +12,7 @@ from torch import nn
 from density_regression import DensityRegression, TrainingOptions, fit_density_regression
 from density_regression.nn.heads import Head, MeanHead
 from density_regression.nn.tempering import RobustTempering
-from density_regression.training import algorithm
+from density_regression.training import pretraining
 from density_regression.training.checkpoints import Checkpoints, fingerprint_of
 from density_regression.training.teacher import Teacher, teach
 from training.checkpoint_helpers import TABLE, Stop, assert_same_predictions, files, regressor
@@ -33,7 +33,7 @@ def stop(*_: Any, **__: Any) -> Any:
 def interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
     """A fit that ends between the training of the teacher and that of the network."""
     with monkeypatch.context() as patch:
-        patch.setattr(algorithm, "distil", stop)
+        patch.setattr(pretraining, "distil", stop)
         with pytest.raises(Stop):
             regressor(folder, members=3, **settings).fit(*TABLE)
 
@@ -42,13 +42,13 @@ def test_an_interrupted_fit_goes_on_with_its_teacher(tmp_path: Path, monkeypatch
     interrupted(tmp_path, monkeypatch)
     assert files(tmp_path) == ["step-teacher.safetensors"]
     with monkeypatch.context() as patch:
-        patch.setattr(algorithm, "teach", stop)
+        patch.setattr(pretraining, "teach", stop)
         resumed = regressor(tmp_path, members=3).fit(*TABLE)
     assert_same_predictions(resumed, regressor(None, members=3).fit(*TABLE))
     # Nothing of step 1 is left to do.
     with monkeypatch.context() as patch:
-        patch.setattr(algorithm, "teach", stop)
-        patch.setattr(algorithm, "distil", stop)
+        patch.setattr(pretraining, "teach", stop)
+        patch.setattr(pretraining, "distil", stop)
         assert_same_predictions(regressor(tmp_path, members=3).fit(*TABLE), resumed)
 
 
@@ -57,7 +57,7 @@ def test_the_teacher_of_another_fit_is_not_taken(
     other: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted(tmp_path, monkeypatch)
-    monkeypatch.setattr(algorithm, "teach", stop)
+    monkeypatch.setattr(pretraining, "teach", stop)
     with pytest.raises(Stop):
         regressor(tmp_path, **{"members": 3, **other}).fit(*TABLE)
 
@@ -137,7 +137,7 @@ def test_by_itself_the_default_alone_learns_from_several(
         seen.append(args[3])
         return teach(*args, **kwargs)
 
-    monkeypatch.setattr(algorithm, "teach", counted)
+    monkeypatch.setattr(pretraining, "teach", counted)
     model = regressor(None, **{"epochs": 1, "members": "auto", **settings}).fit(*TABLE).model_
     assert isinstance(model.head, Head)
     assert model.head.disagreement == taught

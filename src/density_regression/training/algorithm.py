@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from density_regression.nn.batch_norm import over_processes
 from density_regression.nn.model import DensityRegression
@@ -26,18 +26,15 @@ from density_regression.training.batches import (
     same_rows,
     set_aside,
 )
-from density_regression.training.distillation import distil
-from density_regression.training.loop import Losses, TrainingReport, monitor_for, optimise, timed
+from density_regression.training.loop import TrainingReport, monitor_for, optimise, timed
+from density_regression.training.pretraining import NegativeLogLikelihood, first_step, pretrain
 from density_regression.training.reach import PROBES, PROBES_AT_ONCE, Hiding, choose_reach, hide_rows, probe_options
-from density_regression.training.refit import REFIT_ROUNDS, mean_loss, refit_head
-from density_regression.training.teacher import Teacher, teach
+from density_regression.training.refit import REFIT_ROUNDS, refit_head
 from density_regression.training.vectorised import MappedLoss, can_train, stacked_loss
 
 if TYPE_CHECKING:
     from density_regression.tabular.stream import StreamBatches
     from density_regression.training.callbacks import Callback
-    from density_regression.training.checkpoints import Checkpoints, Unfinished
-    from density_regression.training.progress import Monitor
 
 __all__ = [
     "fit_density",
@@ -158,7 +155,7 @@ def fit_density_regression(  # noqa: PLR0915 - the algorithm on one screen
         seen = train if unvaried is None else unvaried
         if done < 1 and not pretrained:
             with timed(report, "pretrain"), over_processes(model, processes):
-                losses = _first_step(model, train, held_out, members, rows, options, progress, checkpoints, processes)
+                losses = first_step(model, train, held_out, members, rows, options, progress, checkpoints, processes)
                 report.history, report.train_history = losses
                 keep(1)
 
@@ -232,7 +229,7 @@ def fit_density_regressions_together(
             model.to(device_of(options))
             model.head.reset()
         held_out = TensorBatches.side_by_side(held_outs, 1)
-        ways = (stacked_loss(models), MappedLoss.of([_NegativeLogLikelihood(model) for model in models]))
+        ways = (stacked_loss(models), MappedLoss.of([NegativeLogLikelihood(model) for model in models]))
         together = next((way for way in ways if way is not None and can_train(way, held_out)), None)
         if together is None:
             return None
@@ -253,84 +250,6 @@ def fit_density_regressions_together(
             learn_reach(models, trains, held_outs, probes, options, seeds)
     seconds = report.shared(len(models)).seconds
     return [TrainingReport(dict(seconds), *own) for own in losses]
-
-
-def pretrain(
-    model: DensityRegression,
-    train: Batches,
-    held_out: Batches | None,
-    options: TrainingOptions,
-    progress: Monitor | None = None,
-    unfinished: Unfinished | None = None,
-) -> Losses:
-    """Step 1: encoder and head by maximum likelihood, without the density (`method:1st-optimization`)."""
-    model.head.reset()
-    loss = _NegativeLogLikelihood(model)
-    (losses,) = optimise(loss, train, held_out, options, progress, name="1/3 network", unfinished=unfinished)
-    model.eval()
-    return losses
-
-
-def _first_step(
-    model: DensityRegression,
-    train: Batches,
-    held_out: Batches | None,
-    members: int,
-    rows: StreamBatches | None,
-    options: TrainingOptions,
-    progress: Monitor | None,
-    checkpoints: Checkpoints | None,
-    processes: Processes,
-) -> Losses:
-    """Step 1, by likelihood alone or by way of a teacher; then over all `rows`. The state after each part is kept."""
-    teacher = _teacher(model, train, held_out, members, options, progress, checkpoints, processes)
-    unfinished = checkpoints.within(1 if rows is None else "sample") if checkpoints else None
-    losses = Losses([], [])
-    if state := processes.from_first(lambda: checkpoints.of("sample") if checkpoints and rows is not None else {}):
-        model.load_state_dict(state)
-    elif teacher is None:
-        losses = pretrain(model, train, held_out, options, progress, unfinished)
-    else:
-        assert isinstance(train, TensorBatches)
-        assert isinstance(held_out, TensorBatches | None)
-        losses = distil(model, teacher, train, held_out, options, progress, unfinished)
-    if rows is None:
-        return losses
-    from density_regression.training.stream import go_on
-
-    if checkpoints and not state:
-        checkpoints.save("sample", model.state_dict())
-    unfinished = checkpoints.within(1) if checkpoints else None
-    more = go_on(model, teacher, train, held_out, rows, options, progress, unfinished)
-    return Losses(losses.held_out + more.held_out, losses.train + more.train)
-
-
-def _teacher(
-    model: DensityRegression,
-    train: Batches,
-    held_out: Batches | None,
-    members: int,
-    options: TrainingOptions,
-    progress: Monitor | None,
-    checkpoints: Checkpoints | None,
-    processes: Processes,
-) -> Teacher | None:
-    """The teacher of a model whose head has `disagreement`, trained or from its checkpoint; None of other models."""
-    if not model.head.disagreement:
-        if members:
-            raise ValueError(f"members={members} teach a head with disagreement: build it so, or set members to 0.")
-        return None
-    if not (isinstance(train, TensorBatches) and isinstance(held_out, TensorBatches | None) and members > 0):
-        raise ValueError("A head with disagreement needs members of at least 1, and train and held_out TensorBatches.")
-    if state := processes.from_first(lambda: checkpoints.of("teacher") if checkpoints else {}):
-        teacher = Teacher.of(model, members, options.seed).to(device_of(options)).eval()
-        teacher.load_state_dict(state)
-        return teacher
-    unfinished = checkpoints.within("teacher") if checkpoints else None
-    teacher = teach(model, train, held_out, members, options, progress, unfinished)
-    if checkpoints:
-        checkpoints.save("teacher", teacher.state_dict())
-    return teacher
 
 
 def fit_density(model: DensityRegression, train: Features, held_out: Features | None, *, seed: int = 0) -> None:
@@ -396,15 +315,3 @@ def _train_probes(work: Sequence[tuple[DensityRegression, Hiding, int]], options
     for probe, train, held_out, seed in zip(probes, trains, held_outs, seeds, strict=True):
         own = replace(options, seed=seed)
         fit_density_regression(probe, train, held_out, options=own, scale_targets=False, verbose=False)
-
-
-class _NegativeLogLikelihood(nn.Module):
-    """The loss of step 1."""
-
-    def __init__(self, model: DensityRegression) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        rows = self.model.flat(x, y, weight)
-        return mean_loss(self.model.head.unbounded(rows.z), rows)

@@ -160,7 +160,9 @@ def optimise(  # noqa: PLR0912, PLR0915 - one loop, read from top to bottom
                 share = state.step / (options.epochs * length)
                 group["lr"] = 0.5 * options.learning_rate * (1.0 + math.cos(math.pi * share))
             x, y, weight = read(batch, fabric.device)
-            own = shares.of(_movable(x) if options.smoothness > 0 else x, y, weight)
+            if options.smoothness > 0:
+                x = _movable(x)
+            own = shares.of(x, y, weight)
             loss = _share(own.scaled(objective(*own[:3])), weight, mean_weight)
             for parameter in trained:
                 parameter.grad = None
