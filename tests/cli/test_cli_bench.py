@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from joblib.externals.loky.backend import utils as loky
@@ -48,8 +49,8 @@ def test_bench_then_report(tmp_path: Path) -> None:
 def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = runner.Bench.run
 
-    def interrupted(self: runner.Bench, file: RecordFile, jobs: int) -> Iterator[Record]:
-        for number, record in enumerate(original(self, file, jobs)):
+    def interrupted(self: runner.Bench, file: RecordFile, *engine: Any) -> Iterator[Record]:
+        for number, record in enumerate(original(self, file, *engine)):
             if number == 3:
                 raise KeyboardInterrupt
             yield record
@@ -90,7 +91,7 @@ def test_joblib_can_end_its_processes() -> None:
 
 
 def test_a_terminated_run_ends_like_an_interrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def terminated(self: runner.Bench, file: RecordFile, jobs: int) -> Iterator[Record]:
+    def terminated(self: runner.Bench, file: RecordFile, *engine: Any) -> Iterator[Record]:
         signal.raise_signal(signal.SIGTERM)
         yield from ()
 

@@ -33,12 +33,18 @@ def table(devices: int, **settings: Any) -> dict[str, Tensor]:
     return {name: torch.as_tensor(value) for name, value in found.items()} | _state(regressor.model_)
 
 
+def _rows(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Inputs (n, 3), and a target (n, 1) with much noise: features are then far from collinear."""
+    x = torch.randn(n, 3, generator=generator(seed))
+    return x, x[:, :1] + 0.5 * x[:, 1:2] * x[:, 2:] + 0.5 * torch.randn(n, 1, generator=generator(seed + 1))
+
+
 class _Encoder(nn.Module):
     """A network with batch norm, and a layer that is not used."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(1, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 6))
+        self.layers = nn.Sequential(nn.Linear(3, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
         self.unused = nn.Linear(2, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,20 +57,34 @@ def own_encoder(devices: int, folder: Path | None = None) -> dict[str, Tensor]:
     # No bias before a batch norm, which would cancel it: its gradient is nothing but rounding.
     torch.manual_seed(0)
     encoder = _Encoder()
-    model = DensityRegression(encoder, 6)
-    train, held_out = (DataLoader(TensorDataset(*wave(99, seed)), 32, shuffle=True) for seed in (0, 10))
+    model = DensityRegression(encoder, 3)
+    train, held_out = (DataLoader(TensorDataset(*_rows(99, seed)), 32, shuffle=True) for seed in (0, 10))
     options = TrainingOptions(epochs=3, average=1.0, smoothness=0.02, devices=devices)
     report = fit_density_regression(model, train, held_out, options=options, checkpoint_dir=folder, verbose=False)
-    return {"history": torch.tensor(report.history)} | _state(model)
+    law = model(_rows(50, 20)[0])
+    return {"history": torch.tensor(report.history), "mean": law.mean, "std": law.stddev} | _trained(model)
 
 
 def depth(devices: int, folder: Path) -> dict[str, Tensor]:
     """Depth of small scenes."""
-    settings: dict[str, Any] = {"width": 4, "levels": 2, "epochs": 6, "batch_size": 5, "learning_rate": 0.01}
+    settings: dict[str, Any] = {
+        "width": 4,
+        "levels": 2,
+        "epochs": 6,
+        "batch_size": 5,
+        "learning_rate": 0.01,
+        "smoothness": 0.0,
+    }
     regressor = DepthRegressor(**settings, device="cpu", devices=devices, verbose=False).fit(folder)
     images = torch.stack([DepthFolder(folder).load(i)[0] for i in range(3)])
-    found = {name: torch.from_numpy(part) for name, part in regressor.predict(images)._asdict().items()}
-    return found | _state(regressor.model_)
+    mean, std = regressor.predict(images)[:2]
+    return {"mean": torch.from_numpy(mean), "std": torch.from_numpy(std)} | _trained(regressor.model_)
+
+
+def _trained(model: DensityRegression) -> dict[str, Tensor]:
+    """Weights that step 1 trained; those of later steps may be ill-conditioned where the predictions are not."""
+    state = model.encoder.state_dict()
+    return {name: value.clone() for name, value in state.items() if "density" not in name}
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:

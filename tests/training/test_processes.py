@@ -58,7 +58,7 @@ def fits(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, T
 def test_two_processes_fit_the_model_of_one(kind: str, fits: list[dict[str, dict[str, Tensor]]]) -> None:
     one, first, second = (fit[kind] for fit in fits)
     assert one.keys() == first.keys() == second.keys()
-    assert len(one) > 10
+    assert len(one) > 5
     for name, expected in one.items():
         assert torch.equal(first[name], second[name]), name
         size = expected.double().abs().max().item() if expected.numel() else 0.0

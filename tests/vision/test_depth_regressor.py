@@ -21,7 +21,7 @@ from density_regression.io.store import read_model, write_model
 from density_regression.nn.model import DensityRegression
 from density_regression.nn.network import Features
 from density_regression.tabular.table import split_rows
-from density_regression.training import algorithm
+from density_regression.training import algorithm, pretraining
 from density_regression.training.algorithm import fit_density
 from density_regression.vision.batches import DepthBatches
 from density_regression.vision.depth import DepthMaps, DepthRegressor
@@ -187,7 +187,7 @@ def test_an_interrupted_fit_leaves_the_model_as_it_was(
     x = load(few)[0]
     model, new = regressor().fit(few), regressor()
     before, scaling = model.predict(x), (model.center_, model.scale_)
-    monkeypatch.setattr(algorithm, stop_in, stop)
+    monkeypatch.setattr(pretraining if stop_in == "pretrain" else algorithm, stop_in, stop)
     model.width = 6
     for one in (model, new):
         with pytest.raises(KeyboardInterrupt):
