@@ -34,7 +34,7 @@ def check_folders(out: Path, checkpoint_dir: Path | None) -> None:
 
 def interrupted(checkpoint_dir: Path | None) -> NoReturn:
     """Say how to go on, and exit as an interrupted command does."""
-    hint = "give --checkpoint-dir, and the same command goes on after the last step that was finished"
+    hint = "give --checkpoint-dir, and the same command goes on where it was"
     if checkpoint_dir is not None:
         hint = f"the steps that were finished are in {checkpoint_dir}; the same command goes on"
     if is_first():
