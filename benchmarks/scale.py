@@ -63,7 +63,7 @@ class Assumed:
     """Standard deviation of the logarithm of a step's time."""
     stall: float = 0.01
     """Times in a second of work that a process stands still for a second: another program, memory, the network."""
-    sample: float = 600.0
+    sample: float = 130.0
     """Seconds of the fit to a sample of 50,000 rows, which one process makes while the others wait."""
     lifetime: float = 30 * 24.0
     """Hours after which a machine fails, on average."""
@@ -215,8 +215,8 @@ class Design:
 
 
 DESIGNS = (
-    Design("as built: each reads all, 4,096 rows a step", True, 4096, "ring"),
-    Design("each reads its part, 4,096 rows a step", False, 4096, "ring"),
+    Design("as built: each reads all, 2,048 rows a step", True, 2048, "ring"),
+    Design("each reads its part, 2,048 rows a step", False, 2048, "ring"),
     Design("each reads its part, 1,024 rows a process, ring", False, None, "ring"),
     Design("each reads its part, 1,024 rows a process, tree", False, None, "tree"),
 )
