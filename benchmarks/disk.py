@@ -222,22 +222,25 @@ def as_markdown(figures: dict[str, Any]) -> str:
 def plot(figures: dict[str, Any], path: Path) -> None:
     """Seconds and peak memory against rows."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import FixedLocator
 
     parts = figures["from disk"]
     rows = np.array([int(count) for count in parts])
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    left.plot(rows, [part["processor seconds"] for part in parts.values()], "o-", label="from disk")
-    if memory := figures.get("in memory"):
-        left.plot([PART], [memory["processor seconds"]], "s", label="in memory")
-        right.plot([PART], [memory["peak MiB"]], "s", label="in memory")
-    right.plot(rows, [part["peak MiB"] for part in parts.values()], "o-", label="from disk")
-    left.set(xscale="log", yscale="log", xlabel="rows", ylabel="processor seconds, one thread")
-    right.set(xscale="log", xlabel="rows", ylabel="peak memory (MiB)")
-    right.set_ylim(bottom=0)
-    left.legend(frameon=False)
-    for axes in (left, right):
+    for axes, name in ((left, "processor seconds"), (right, "peak MiB")):
+        axes.plot(rows, [part[name] for part in parts.values()], "o-", label="from disk")
+        if memory := figures.get("in memory"):
+            axes.plot([PART], [memory[name]], "s", label="in memory")
+        axes.set(xscale="log", xlabel="rows")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
+    left.set(yscale="log", ylabel="processor seconds, one thread")
+    left.yaxis.set_major_locator(FixedLocator([20, 50, 100, 200, 500, 1000]))
+    left.yaxis.set_major_formatter("{x:.0f}")
+    left.yaxis.set_minor_formatter("")
+    right.set_ylabel("peak memory (MiB)")
+    right.set_ylim(bottom=0)
+    left.legend(frameon=False)
     figure.savefig(path, dpi=150)
 
 
