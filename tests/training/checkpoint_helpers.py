@@ -1,5 +1,11 @@
 """Fits that are stopped and go on."""
 
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -59,3 +65,21 @@ def assert_same_predictions(got: DensityRegressor, expected: DensityRegressor) -
 
 
 X, y = TABLE
+
+
+def kill_when_there(script: str, folder: Path, path: Path) -> None:
+    """Run a script with a folder as its argument, and kill it once it has written a file."""
+    tests = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", textwrap.dedent(script), str(folder)]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": tests})
+    try:
+        until = time.monotonic() + 120
+        while not path.exists():
+            assert process.poll() is None, "the fit ended before it could be killed"
+            assert time.monotonic() < until, f"{path.name} was not written"
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait(30) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait(30)

@@ -1,11 +1,5 @@
 """A fit that was interrupted goes on where it stopped."""
 
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +21,7 @@ from density_regression import (
 )
 from density_regression.training import algorithm
 from density_regression.training import batches as batches_module
-from training.checkpoint_helpers import TABLE, assert_same_predictions, files, regressor, steps_run
+from training.checkpoint_helpers import TABLE, assert_same_predictions, files, kill_when_there, regressor, steps_run
 from training.helpers import assert_equal, batches, generator, network, state, wave
 
 KILLED = """
@@ -59,18 +53,7 @@ KILLED = """
 def test_a_fit_killed_in_step_two_goes_on_from_step_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, array in zip(("X", "y"), TABLE, strict=True):
         np.save(tmp_path / f"{name}.npy", array)
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)])
-    try:
-        until = time.monotonic() + 120
-        while not (tmp_path / "in step 2").exists():
-            assert process.poll() is None, "the fit ended before it could be killed"
-            assert time.monotonic() < until, "the fit never came to step 2"
-            time.sleep(0.05)
-        os.kill(process.pid, signal.SIGKILL)
-        assert process.wait(30) == -signal.SIGKILL
-    finally:
-        process.kill()
-        process.wait(30)
+    kill_when_there(KILLED, tmp_path, tmp_path / "in step 2")
     folder = tmp_path / "checkpoints"
     assert files(folder) == ["step-1.safetensors"]
     resumed = regressor(folder)

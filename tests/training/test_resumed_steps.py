@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +23,7 @@ from density_regression.training.kept_weights import Average, Best
 from density_regression.training.loop import TrainingReport
 from density_regression.training.state import LoopState
 from density_regression.training.teacher import Teacher
-from training.checkpoint_helpers import Stop, files
+from training.checkpoint_helpers import Stop, files, kill_when_there
 from training.helpers import assert_equal, batches, generator, network, state, wave
 
 WEIGHT = torch.rand(200, generator=generator(7)) + 0.5
@@ -268,22 +262,7 @@ KILLED = """
 
 def test_a_killed_step_leaves_a_state_to_go_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state that a kill leaves is whole, and the loop goes on from it."""
-    path = tmp_path / "step-1-unfinished.safetensors"
-    tests = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)], env={**os.environ, "PYTHONPATH": tests}
-    )
-    try:
-        until = time.monotonic() + 120
-        while not path.exists():
-            assert process.poll() is None, "the fit ended before it could be killed"
-            assert time.monotonic() < until, "no state was kept"
-            time.sleep(0.05)
-        os.kill(process.pid, signal.SIGKILL)
-        assert process.wait(30) == -signal.SIGKILL
-    finally:
-        process.kill()
-        process.wait(30)
+    kill_when_there(KILLED, tmp_path, tmp_path / "step-1-unfinished.safetensors")
     loaded: list[int] = []
     usual = LoopState.load
 
