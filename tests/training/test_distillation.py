@@ -106,7 +106,7 @@ def test_targets_count_a_little_and_made_up_rows_beside_the_others(targets: int)
         each = lesson_losses(Lesson(mean, log_noise, log_ratio), Lesson(*parts))
         found = _LessonLoss(model).train()(x, y, weight)
     # By the number of training rows: heavy ones make the batch count for more.
-    expected = (weight @ each + 0.3 * (of_targets[:, 0] @ known)) / 25
+    expected = (weight @ each + of_targets[:, 0] @ known) / 25
     torch.testing.assert_close(found, expected)
 
 
@@ -301,7 +301,7 @@ def test_held_out_rows_choose_no_weights() -> None:
     model = taught_network()
     other = copy.deepcopy(model)
     losses = distil(model, untaught(), batches(x, y), batches(x + 9, y - 9), options)
-    assert len(losses.held_out) == 50
+    assert len(losses.held_out) == 150
     assert min(losses.held_out) < losses.held_out[-1]
     distil(other, untaught(), batches(x, y), batches(*wave(40, 8)), options)
     assert_equal(state(other), state(model), "")
@@ -311,7 +311,7 @@ def test_without_held_out_rows_it_learns_all_the_same() -> None:
     model, before = taught_network(), state(taught_network())
     losses = distil(model, untaught(), batches(*wave(50)), None, TrainingOptions(epochs=100))
     assert not model.training
-    assert len(losses.held_out) == 25
+    assert len(losses.held_out) == 75
     assert losses.train[-1] < losses.train[0]
     assert not torch.equal(model.head.linear.weight, before["head.linear.weight"])
 
@@ -344,6 +344,6 @@ def test_a_fit_goes_through_teacher_and_network(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(pretraining, name, partial(spy, name, getattr(pretraining, name)))
     reg = regressor(None, members=2, epochs=100, patience=None).fit(*TABLE)
     assert seen == ["teach", "distil"]
-    assert len(reg.report_.history) == len(reg.report_.train_history) == 25
+    assert len(reg.report_.history) == len(reg.report_.train_history) == 75
     regressor(None, members=0).fit(*TABLE)
     assert seen[2:] == ["pretrain"]

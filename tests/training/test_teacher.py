@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import Normal, StudentT
 
 from density_regression import MLP, DensityRegression, TrainingOptions
 from density_regression.nn.encoders import Embedded, PiecewiseEmbedding, ResidualMLP, WithInputs
@@ -18,7 +18,16 @@ from density_regression.nn.heads import ADDED_RATIO, MeanHead
 from density_regression.tabular.table import Floats
 from density_regression.training import teacher as teacher_module
 from density_regression.training.batches import TensorBatches
-from density_regression.training.teacher import Lesson, Teacher, _TeacherLoss, block_weights, part_of, teach
+from density_regression.training.teacher import (
+    EPOCH_SHARE,
+    FREEDOM,
+    Lesson,
+    Teacher,
+    _TeacherLoss,
+    block_weights,
+    part_of,
+    teach,
+)
 from training.helpers import assert_equal, batches, generator, network, state, wave
 
 
@@ -106,11 +115,13 @@ def test_one_member_never_disagrees() -> None:
     torch.testing.assert_close(lesson.log_ratio, torch.full_like(lesson.mean, math.log(ADDED_RATIO)))
 
 
-def test_held_out_rows_are_judged_by_the_gaussian_that_is_taught() -> None:
+def test_held_out_rows_are_judged_by_student_s_t_with_the_moments_that_are_taught() -> None:
     teacher, x = drawn(), rows()
     y, weight = torch.randn(30, 2, generator=generator(6), dtype=torch.float64), torch.rand(30, generator=generator(7))
     mean, log_noise, log_ratio = teacher.lesson(x)
-    law = Normal(mean, (log_noise.exp() * (1 + log_ratio.exp())).sqrt())
+    std = (log_noise.exp() * (1 + log_ratio.exp())).sqrt()
+    law = StudentT(FREEDOM, mean, std * ((FREEDOM - 2) / FREEDOM) ** 0.5)
+    torch.testing.assert_close(law.stddev, std)
     loss = _TeacherLoss(teacher).eval()
     expected = -(weight.double() @ law.log_prob(y).mean(1)) / weight.double().sum()
     with torch.no_grad():
@@ -302,6 +313,11 @@ def test_members_are_trained_on_the_same_rows_in_orders_of_their_own(
     assert (options.epochs, options.smoothness) == (26, 0.0)
 
 
-@pytest.mark.parametrize(("epochs", "expected"), [(0, 0), (7, 7), (16, 16), (63, 16), (100, 25), (101, 26)])
-def test_teacher_and_network_have_a_quarter_of_the_epochs_but_at_least_sixteen(epochs: int, expected: int) -> None:
-    assert part_of(TrainingOptions(epochs=epochs)).epochs == expected
+@pytest.mark.parametrize(
+    ("epochs", "teacher", "network"), [(0, 0, 0), (7, 7, 7), (12, 12, 12), (40, 12, 30), (100, 25, 75), (101, 26, 76)]
+)
+def test_the_teacher_has_a_quarter_of_the_epochs_and_the_network_the_others(
+    epochs: int, teacher: int, network: int
+) -> None:
+    options = TrainingOptions(epochs=epochs)
+    assert [part_of(options, share).epochs for share in (EPOCH_SHARE, 1.0 - EPOCH_SHARE)] == [teacher, network]

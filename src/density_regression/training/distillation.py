@@ -16,7 +16,7 @@ from density_regression.nn.runtime import TrainingOptions, device_of
 from density_regression.training.batches import TensorBatches
 from density_regression.training.loop import Losses, optimise
 from density_regression.training.state import inside
-from density_regression.training.teacher import Lesson, Teacher, part_of
+from density_regression.training.teacher import EPOCH_SHARE, Lesson, Teacher, part_of
 
 if TYPE_CHECKING:
     from density_regression.nn.model import DensityRegression
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lessons", "distil", "lesson_losses", "made_up_rows", "ratio_losses"]
 
-LIKELIHOOD_WEIGHT: Final = 0.3
+LIKELIHOOD_WEIGHT: Final = 1.0
 """Weight of the likelihood of the targets beside the lesson."""
 
 NOISE_WEIGHT: Final = 0.5
@@ -74,7 +74,7 @@ def distil(
         _LessonLoss(model),
         lessons,
         held_out,
-        part_of(options),
+        part_of(options, 1.0 - EPOCH_SHARE),
         progress,
         name="1/3 network",
         keep_last=True,

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
-__all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "block_weights", "part_of", "teach"]
+__all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "block_weights", "part_of", "student_losses", "teach"]
 
 EPOCH_SHARE: Final = 1 / 4
-"""Share of a fit's epochs in which the teacher is trained; as many follow for the network that learns from it."""
+"""Share of a fit's epochs in which the teacher is trained; the others are for the network that learns from it."""
 
-FEWEST_EPOCHS: Final = 16
+FEWEST_EPOCHS: Final = 12
 """Of either, unless the fit has fewer in all."""
+
+FREEDOM: Final = 8.0
+"""Degrees of freedom of the law by which held-out rows choose the teacher's epoch: one odd row shall not decide."""
 
 MOST_ROWS: Final = 50_000
 """Most rows of a table that the teacher is trained on, drawn at random."""
@@ -147,7 +150,7 @@ class _SharedLinear(nn.Module):
 
 
 class _TeacherLoss(nn.Module):
-    """Mean of the members' losses; of held-out rows the loss of the Gaussian that they teach together.
+    """Mean of the members' losses; of held-out rows that of Student's t with the moments that they teach together.
 
     In training, y (M, b, k + M) has the weights that the members give to each row beside its targets.
     """
@@ -166,7 +169,7 @@ class _TeacherLoss(nn.Module):
             return weighted_mean(losses.flatten(), weight.flatten())
         mean, log_noise, log_ratio = _together(moments)
         log_std = 0.5 * (log_noise + F.softplus(log_ratio))
-        return weighted_mean(gaussian_losses(Moments(mean, log_std), y), weight)
+        return weighted_mean(student_losses(Moments(mean, log_std), y, FREEDOM), weight)
 
 
 def teach(
@@ -187,7 +190,7 @@ def teach(
     if progress is not None:
         progress.name, name = "teach", progress.name
     loss = _TeacherLoss(teacher)
-    optimise(loss, own, held_out, part_of(options), progress, name="1/3 teacher", unfinished=unfinished)
+    optimise(loss, own, held_out, part_of(options, EPOCH_SHARE), progress, name="1/3 teacher", unfinished=unfinished)
     if progress is not None:
         progress.name = name
     return teacher.eval()
@@ -206,9 +209,16 @@ def block_weights(x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.empty(len(centres)).exponential_(generator=generator).to(x)[block]
 
 
-def part_of(options: TrainingOptions) -> TrainingOptions:
-    """Options for the teacher, or for the network that learns from it."""
-    epochs = max(math.ceil(EPOCH_SHARE * options.epochs), min(options.epochs, FEWEST_EPOCHS))
+def student_losses(moments: Moments, y: Tensor, freedom: float) -> Tensor:
+    """Negative log-likelihood (n,) of targets `y` (n, k) under Student's t of these moments, averaged over targets."""
+    squared = ((y - moments.mean) * torch.exp(-moments.log_std)).square() / (freedom - 2.0)
+    constant = math.lgamma(0.5 * freedom) - math.lgamma(0.5 * (freedom + 1.0)) + 0.5 * math.log(math.pi * (freedom - 2))
+    return (moments.log_std + 0.5 * (freedom + 1.0) * torch.log1p(squared) + constant).mean(-1)
+
+
+def part_of(options: TrainingOptions, share: float) -> TrainingOptions:
+    """Options for the teacher, or for the network that learns from it, with this share of the epochs."""
+    epochs = max(math.ceil(share * options.epochs), min(options.epochs, FEWEST_EPOCHS))
     return replace(options, epochs=epochs, smoothness=0.0)
 
 
