@@ -47,7 +47,9 @@ USUAL_MEMBERS: Final = 8
 
 BACKGROUND: Final = 0.02
 MOST_COMPONENTS: Final = 4
-"""Weight of the background of the mixture, and most components beside it, where networks disagree."""
+CENTERS: Final = 128
+"""Weight of the background of the mixture, most components beside it in few dimensions, and in many, where networks
+disagree."""
 
 
 class DensityRegressor(DeepRegressor):
@@ -254,7 +256,7 @@ class DensityRegressor(DeepRegressor):
         head = HEADS[self.head](read, targets, disagreement=taught)
         density = copy.deepcopy(self.density)
         if taught and density == "mixture":
-            density = MixtureDensity(max_components=MOST_COMPONENTS, background=BACKGROUND)
+            density = MixtureDensity(max_components=MOST_COMPONENTS, background=BACKGROUND, centers=CENTERS)
         head.noise_apart = self.encoder is None and rows.x.shape[1] > MODERATE_COLUMNS
         return DensityRegression(
             encoder,

@@ -74,7 +74,10 @@ class Constants(NamedTuple):
     columns t, 1, mean, a = beta (s - s_low) and a - width. The 1 lets a product with [t, 1] add a shift. Inserting
     the definitions of `Whitening`, `RobustTempering` and `Head` leaves
 
-        log p = logsumexp_k(log_norm_k - |t factor_k - shift_k|^2 / 2) - residual_factor^2 / 2 |z - [t, 1] back|^2
+        log p = logsumexp_k(log_norm_k - |t factor_k - shift_k|^2 / 2) - residual_factor^2 / 2 |z - [t, 1] back|^2,
+
+    where `shared` with one factor for all components, and their maximum in place of logsumexp, and
+
         growth = exponent log(max(1, level - slope log p))
         log std = constant + detail (softplus(a - width) - softplus(a)) + growth / 2
 
@@ -87,7 +90,7 @@ class Constants(NamedTuple):
     bias: Floats  # (q + 1 + k + 2 b,)
     back: Floats  # (q + 1, D), reconstruction of z from [t, 1]
     residual_factor: float  # 1 / standard deviation of the residual z - [t, 1] back; 0 without residual
-    factor: Floats  # (q, K q)
+    factor: Floats  # (q, K q), or (q, q) if all components share it
     shift: Floats  # (K q,)
     log_norm: Floats  # (K,)
     slope: float
@@ -100,6 +103,16 @@ class Constants(NamedTuple):
     clip_features: bool  # whether z, t and log std can leave the range to which the model clips them
     clip_whitened: bool
     clip_std: bool
+
+    @property
+    def shared(self) -> bool:
+        """Whether there are several components with one factor."""
+        return bool(self.factor.shape[1] < len(self.shift))
+
+    @property
+    def centers(self) -> Floats:
+        """The shifts of the components (K, q)."""
+        return self.shift.reshape(len(self.log_norm), -1)
 
     @property
     def membership(self) -> Floats:
@@ -146,7 +159,8 @@ class Constants(NamedTuple):
         whitened = (features + np.abs(center)) @ np.abs(projection)
         clipped = np.minimum(whitened, FEATURE_LIMIT)
         residual = residual_factor * (features + np.append(clipped, 1.0) @ np.abs(back))
-        distance = np.square(clipped @ np.abs(factor) + np.abs(shift)).sum() + np.square(residual).sum()
+        moved = np.tile(clipped @ np.abs(factor), len(shift) // factor.shape[1])
+        distance = np.square(moved + np.abs(shift)).sum() + np.square(residual).sum()
         if distance > FLOAT32_LIMIT:
             return None
         log_density = distance + np.abs(log_norm).max() + abs(log_det)
@@ -205,8 +219,13 @@ class FusedRegression:
 
         self._weight, self._bias, self._padding = tensor(weight), tensor(bias), tensor(np.zeros((1, padding)))
         self._back = tensor(np.pad(c.back, [(0, first - q - 1), (0, padding)]))
-        self._factor, self._shift = tensor(np.pad(c.factor.T, [(0, 0), (0, first - q)])), tensor(-c.shift[:, None])
-        self._sums, self._log_norm = tensor(-0.5 * c.membership.T), tensor(c.log_norm[:, None])
+        self._factor = tensor(np.pad(c.factor.T, [(0, 0), (0, first - q)]))
+        if c.shared:
+            self._centers, self._sums = tensor(c.centers), tensor(np.full((1, q), -0.5))
+            self._log_norm = tensor((c.log_norm - 0.5 * np.square(c.centers).sum(1))[:, None])
+        else:
+            self._shift, self._sums = tensor(-c.shift[:, None]), tensor(-0.5 * c.membership.T)
+            self._log_norm = tensor(c.log_norm[:, None])
         self._ones = tensor(np.ones((1, len(c.log_norm))))
         self._constant, self._detail = tensor(c.constant), tensor(c.detail)
         self._saturated = tensor(np.concatenate([c.width + 20.0, np.full(len(c.width), 20.0)]))
@@ -278,12 +297,17 @@ class FusedRegression:
     def _log_density(self, z: Tensor, t: Tensor) -> Tensor:
         # Rows along the last axis, where elementwise operations are fastest. Sums over components are matrix products,
         # because the rounding of a sum depends on the number of rows.
-        squares = torch.addmm(self._shift, self._factor, t.T).square_()
-        joint = torch.addmm(self._log_norm, self._sums, squares)
-        log_density = joint[0]
-        if len(joint) > 1:
-            largest = joint.amax(0)
-            log_density = torch.mm(self._ones, (joint - largest).exp_())[0].log_().add_(largest)
+        if self._constants.shared:
+            u = torch.mm(self._factor, t.T)
+            joint = torch.addmm(self._log_norm, self._centers, u)
+            log_density = torch.mm(self._sums, u.square_())[0].add_(joint.amax(0))
+        else:
+            squares = torch.addmm(self._shift, self._factor, t.T).square_()
+            joint = torch.addmm(self._log_norm, self._sums, squares)
+            log_density = joint[0]
+            if len(joint) > 1:
+                largest = joint.amax(0)
+                log_density = torch.mm(self._ones, (joint - largest).exp_())[0].log_().add_(largest)
         scale = self._constants.residual_factor
         if scale:
             # The residual vector itself: a difference of squares would lose its digits by cancellation.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from density_regression.nn.density.base import FittedModule, weighted_quantiles
+from density_regression.nn.density.base import FEW_DIMENSIONS, FittedModule, weighted_quantiles
 
 __all__ = [
     "DEFAULT_REACH",
@@ -33,8 +33,6 @@ class Growth(NamedTuple):
 
 USUAL_GROWTH: Final = Growth(exponent=0.5, reach=0.2, start=0.0)
 FAST_GROWTH: Final = Growth(exponent=1.5, reach=0.08, start=2.0)
-FEW_DIMENSIONS: Final = 9
-"""Most dimensions of a density in which disagreement grows fast."""
 
 
 class Tempering(FittedModule, ABC):

@@ -8,7 +8,8 @@ import torch
 from scipy import stats
 
 from density_regression.nn.density import MixtureDensity
-from density_regression.nn.density.mixture import _draw, _k_means, _maximise, _Mixture
+from density_regression.nn.density.clusters import _draw, k_means
+from density_regression.nn.density.mixture import _maximise, _Mixture
 
 CENTERS = torch.tensor([[-6.0, 0.0], [6.0, 0.0], [0.0, 9.0]], dtype=torch.float64)
 
@@ -78,7 +79,7 @@ def test_em_never_lowers_the_penalised_likelihood(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     t = torch.randn(150, 3, generator=generator, dtype=torch.float64) ** 3
     weight = torch.rand(150, generator=generator, dtype=torch.float64) + 0.1
-    mixture = _maximise(t.T, weight, _k_means(t, weight, 4, generator), 1.0)
+    mixture = _maximise(t.T, weight, k_means(t, weight, 4, generator), 1.0)
     values = [penalised(mixture, t.T, weight)]
     for _ in range(30):
         log_joint = mixture.log_joint(t.T)
@@ -220,7 +221,7 @@ def test_k_means_finds_clusters_by_weight() -> None:
     weight = torch.rand(90, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     label = torch.cdist(z, CENTERS).argmin(1)
     for seed in range(5):
-        assigned = _k_means(z, weight, 3, torch.Generator().manual_seed(seed))
+        assigned = k_means(z, weight, 3, torch.Generator().manual_seed(seed))
         assert assigned.shape == (3, 90)
         # Each row to one, and the rows of a cluster to the same.
         assert torch.equal(assigned.sum(0), torch.ones(90).double())
@@ -229,7 +230,7 @@ def test_k_means_finds_clusters_by_weight() -> None:
     t = torch.tensor([[0.0], [1.0], [10.0], [11.0], [1e3]]).double()
     small = torch.tensor([1.0, 1.0, 1.0, 1.0, 1e-9]).double()
     for seed in range(5):
-        assigned = _k_means(t, small, 2, torch.Generator().manual_seed(seed)).argmax(0).tolist()
+        assigned = k_means(t, small, 2, torch.Generator().manual_seed(seed)).argmax(0).tolist()
         assert assigned[0] == assigned[1] != assigned[2] == assigned[3] == assigned[4]
 
 

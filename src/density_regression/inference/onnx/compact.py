@@ -10,6 +10,7 @@ from scipy.linalg import block_diag
 
 from density_regression.inference.fused import FLOAT32_LIMIT, Constants, Layers, as_float64
 from density_regression.inference.onnx.graph import INPUT, OUTPUTS, Graph
+from density_regression.inference.onnx.nearest import Nearest
 from density_regression.inference.onnx.nodes import Nodes
 from density_regression.inference.onnx.parts import write_parts
 from density_regression.inference.onnx.quadratic_forms import QuadraticForms
@@ -25,8 +26,8 @@ __all__ = ["compact_model", "compact_model_after_encoder"]
 LARGEST_STEP: Final = 4.0
 """Largest w for which `_log_std` computes softplus(a) - softplus(a - w) at once: its rounding grows with e^w."""
 
-SATURATED: Final = 100.0
-"""A number whose sigmoid is 1."""
+SATURATED: Final = 128.0
+"""A number whose sigmoid is 1, and by which division is exact."""
 
 SELECTED_BY_PRODUCT: Final = 64
 """Most columns that are repeated by a matrix product, several times faster than Gather for a batch of narrow tables."""
@@ -90,7 +91,7 @@ def _results_writer(graph: Graph, bounds: Floats) -> ResultsWriter | None:
     model = graph.model
     if isinstance(model, DensityRegression):
         constants = Constants.of(model, bounds, log_scale=np.log(as_float64(graph.y_scale)))
-        return None if constants is None else lambda nodes, z: _write_density(nodes, z, constants, graph)
+        return None if constants is None else lambda nodes, z: _write_density(nodes, z, constants, bounds, graph)
     head = model.linear_gaussian() if isinstance(model, Network) else None
     return None if head is None else lambda nodes, z: _write_gaussian(nodes, z, head, graph)
 
@@ -195,11 +196,11 @@ def _write_ensemble(
     nodes.write_mean(nodes.to_io_type(means), average, graph)
 
 
-def _write_density(nodes: Nodes, z: str, c: Constants, graph: Graph) -> None:
-    """Log-density, standard deviation and mean of a default model."""
+def _write_density(nodes: Nodes, z: str, c: Constants, bounds: Floats, graph: Graph) -> None:
+    """Log-density, standard deviation and mean of a default model with features within +-`bounds` (D,)."""
     k, q = len(c.detail), len(c.factor)
-    forms = QuadraticForms.of(c)
-    # Columns: means; a of `Constants` less the start of each step through its range; SATURATED; linear terms.
+    forms = Nearest.of(c, bounds) if c.shared else QuadraticForms.of(c)
+    # Columns: means; a of `Constants` less the start of each step through its range; SATURATED; those of the density.
     steps = max(math.ceil(c.width.max() / LARGEST_STEP), 1)
     starts = np.concatenate([c.width * i / steps for i in range(steps)])
     means, above = slice(q + 1, q + 1 + k), slice(q + 1 + k, q + 1 + k + len(c.width))
@@ -207,10 +208,14 @@ def _write_density(nodes: Nodes, z: str, c: Constants, graph: Graph) -> None:
     weight = np.hstack([c.weight[:, means], *[c.weight[:, above]] * steps, zeros, forms.linear])
     bias = np.concatenate([c.bias[means], np.tile(c.bias[above], steps) - starts, [SATURATED], forms.level])
     head = nodes.add("Gemm", [z, nodes.const(weight), nodes.const(bias)])
-    u = nodes.add("Gemm", [z, nodes.const(forms.weight), nodes.const(forms.bias)])
     location, stepped, linear = np.split(np.eye(len(bias)), [k, k + len(starts) + 1], axis=1)
-    joint = _joint(nodes, z, u, [(head, linear)] if linear.size else [], forms, c)
-    log_density = _write_log_density(nodes, joint, len(c.log_norm), forms.reference)
+    if isinstance(forms, Nearest):
+        one = stepped[:, -1:] / SATURATED
+        log_density = _write_log_density(nodes, forms.write(nodes, z, head, np.hstack([linear, one])), 1, None)
+    else:
+        u = nodes.add("Gemm", [z, nodes.const(forms.weight), nodes.const(forms.bias)])
+        joint = _joint(nodes, z, u, [(head, linear)] if linear.size else [], forms, c)
+        log_density = _write_log_density(nodes, joint, len(c.log_norm), forms.reference)
     sigmoids = nodes.add("Sigmoid", [head]), stepped
     logs = _logs(nodes, sigmoids, log_density, c, steps)
     if graph.has_parts:

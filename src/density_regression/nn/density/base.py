@@ -17,6 +17,7 @@ from density_regression.nn.runtime import WHITENED_BLOCK
 
 __all__ = [
     "FEATURE_LIMIT",
+    "FEW_DIMENSIONS",
     "Density",
     "FittedModule",
     "Quadratics",
@@ -28,6 +29,9 @@ __all__ = [
 
 FEATURE_LIMIT: Final = 1e12
 """Bound on |z|: its square, summed over thousands of features, is finite in float32."""
+
+FEW_DIMENSIONS: Final = 9
+"""Most dimensions of a density in which rows that are far away are far in the direction that matters."""
 
 FULL_EIGEN_LIMIT: Final = 512
 """Most features of which all principal directions are computed, in time cubic in their number."""
@@ -250,11 +254,19 @@ def _principal(centered: Tensor, weight: Tensor, most: int | None) -> tuple[Tens
 
 
 class Quadratics(NamedTuple):
-    """Components exp(c_k - |t F_k - m_k|^2 / 2) of whitened features t, side by side: F (q, K q), m (K q,), c (K,)."""
+    """Components exp(c_k - |t F_k - m_k|^2 / 2) of whitened features t, side by side: F (q, K q), m (K q,), c (K,).
+
+    With `shared`, F (q, q) is that of all components, and the density that of the largest instead of their sum.
+    """
 
     factor: Tensor
     shift: Tensor
     log_norm: Tensor
+
+    @property
+    def shared(self) -> bool:
+        """Whether there are several components with one factor."""
+        return self.factor.shape[1] < len(self.shift)
 
 
 class Density(FittedModule, ABC):

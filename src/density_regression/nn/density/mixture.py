@@ -5,9 +5,10 @@ from typing import Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from density_regression.nn.density.base import Density, Quadratics
+from density_regression.nn.density.base import FEW_DIMENSIONS, Density, Quadratics
+from density_regression.nn.density.clusters import k_means
+from density_regression.nn.density.nearest import fit_nearest, log_joint
 
 __all__ = ["MixtureDensity"]
 
@@ -46,7 +47,7 @@ class _Mixture(NamedTuple):
         )
 
     def log_joint(self, t: Tensor) -> Tensor:
-        return _log_joint(self.quadratics(), t)
+        return log_joint(self.quadratics(), t)
 
     def mean_log_prob(self, t: Tensor) -> float:
         """Mean log-density of the columns of `t` (q, n)."""
@@ -71,6 +72,9 @@ class MixtureDensity(Density):
     background : float
         Weight of one more component, centred on all rows and half as wide again; 0 for none. With it the log-density
         far away is that of one Gaussian, whatever the width of the others.
+    centers : int
+        In more than nine dimensions, up to so many components of one covariance instead, around centres found by
+        k-means. A row has the density of the nearest, divided by what that integrates to. 0 for none.
     max_iterations, tolerance : int and float
         Stop EM after this many iterations, or when the mean log-likelihood rises by less, in nats.
     variance, max_dims, max_rows
@@ -95,6 +99,7 @@ class MixtureDensity(Density):
         *,
         max_components: int = 8,
         background: float = 0.0,
+        centers: int = 0,
         max_iterations: int = 30,
         tolerance: float = 1e-2,
         variance: float = 0.999,
@@ -108,9 +113,12 @@ class MixtureDensity(Density):
             raise ValueError(f"max_components must be at least 1, got {max_components}.")
         if not 0 <= background < 1:
             raise ValueError(f"background must be at least 0 and below 1, got {background}.")
+        if centers < 0:
+            raise ValueError(f"centers must be at least 0, got {centers}.")
         self.components = components
         self.max_components = max_components
         self.background = background
+        self.centers = centers
         self.max_iterations = max_iterations
         self.tolerance = tolerance
         self.register_buffer("factor", torch.zeros(0, 0))
@@ -122,9 +130,12 @@ class MixtureDensity(Density):
         t, held_out = (part.double().T.contiguous() for part in (t, held_out))
         # The prior is worth q rows, so weights must add up to the effective sample size (Kish, 1965).
         weight = weight * weight.sum() / weight.square().sum()
+        if self.centers and self.dims > FEW_DIMENSIONS:
+            self._store(**fit_nearest(rows, weight, held_out.T, self.centers, generator)._asdict())
+            return
         best, best_score = None, -math.inf
         for k in self._candidates(len(rows)):
-            mixture = self._expectation_maximisation(t, weight, _k_means(rows, weight, k, generator))
+            mixture = self._expectation_maximisation(t, weight, k_means(rows, weight, k, generator))
             score = mixture.mean_log_prob(held_out)
             if best is not None and score <= best_score:
                 break
@@ -136,8 +147,9 @@ class MixtureDensity(Density):
         self._store(**best.beside_background(self.background).quadratics()._asdict())
 
     def _log_prob(self, t: Tensor) -> Tensor:
-        log_prob: Tensor = _log_joint(self.quadratics(), t.T).logsumexp(0)
-        return log_prob
+        components = self.quadratics()
+        joint = log_joint(components, t.T)
+        return joint.amax(0) if components.shared else joint.logsumexp(0)
 
     def quadratics(self) -> Quadratics:
         """All components; see `Density.quadratics`."""
@@ -164,14 +176,6 @@ class MixtureDensity(Density):
         return mixture
 
 
-def _log_joint(components: Quadratics, t: Tensor) -> Tensor:
-    """Log of weight times density of each component at each column of `t` (q, n): (K, n)."""
-    factor, shift, log_norm = components
-    # All components in one matrix product; with rows along the last axis the sums are fastest.
-    whitened = torch.addmm(-shift[:, None], factor.T, t).unflatten(0, (len(log_norm), len(factor)))
-    return torch.add(log_norm[:, None], whitened.square().sum(1), alpha=-0.5)
-
-
 def _maximise(t: Tensor, weight: Tensor, responsibility: Tensor, prior: float) -> _Mixture:
     """M step on `t` (q, n) and `responsibility` (K, n); the prior on covariances is worth `prior` times q rows."""
     q = len(t)
@@ -187,30 +191,3 @@ def _maximise(t: Tensor, weight: Tensor, responsibility: Tensor, prior: float) -
         cholesky = torch.linalg.cholesky((scatter + rows * eye) / (total[k] + rows))
         factors.append(torch.linalg.solve_triangular(cholesky, eye, upper=False).T)
     return _Mixture((total / weight.sum()).log(), mean, torch.stack(factors))
-
-
-def _k_means(t: Tensor, weight: Tensor, k: int, generator: torch.Generator, iterations: int = 5) -> Tensor:
-    """One-hot assignments (k, n) of rows (n, q): k-means++ (Arthur & Vassilvitskii, 2007), then Lloyd steps."""
-    chosen = [_draw(weight, generator)]
-    nearest = (t - t[chosen[0]]).square().sum(1)
-    while len(chosen) < k:
-        chosen.append(_draw(weight * nearest, generator))
-        nearest = torch.minimum(nearest, (t - t[chosen[-1]]).square().sum(1))
-    centers = t[chosen]
-    for _ in range(iterations):
-        assigned = _assignments(t, centers) * weight[:, None]
-        total = assigned.sum(0)
-        centers = torch.where(total[:, None] > 0, (assigned.T @ t) / total[:, None].clamp_min(1e-8), centers)
-    return (_assignments(t, centers) * (weight[:, None] > 0)).to(t).T
-
-
-def _assignments(t: Tensor, centers: Tensor) -> Tensor:
-    return F.one_hot(torch.cdist(t, centers).argmin(1), len(centers))
-
-
-def _draw(probability: Tensor, generator: torch.Generator) -> int:
-    """Index drawn in proportion to `probability`; uniform if all of it is zero."""
-    probability = probability.cpu()
-    if probability.sum() <= 0:
-        probability = torch.ones_like(probability)
-    return int(torch.multinomial(probability, 1, generator=generator))
