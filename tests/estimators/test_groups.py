@@ -47,19 +47,20 @@ def test_standard_deviation_is_that_of_a_new_group(method: type[DeepRegressor]) 
     X, y, subject = near_copies(0, 100)
     X_new, y_new, _ = near_copies(1, 200)
 
-    def on_new_subjects(groups: np.ndarray | None) -> np.ndarray:
-        """Median standard deviation and coverage, means over seeds: those of one have few groups to learn from."""
+    def on_new_subjects(groups: np.ndarray | None) -> float:
+        """Coverage, mean over seeds: those of one have few groups to learn from."""
         found = []
         for seed in range(3):
             reg = method(hidden=(50,), epochs=40, n_threads=1, verbose=False, random_state=seed)
             mean, std = reg.fit(X, y, groups=groups).predict(X_new, return_std=True)
-            found.append((np.median(std), np.mean(np.abs(y_new - mean) < 1.645 * std)))
-        return np.mean(found, axis=0)
+            found.append(np.mean(np.abs(y_new - mean) < 1.645 * std))
+        return float(np.mean(found))
 
-    (at_random, missed), (by_subject, covered) = on_new_subjects(None), on_new_subjects(subject)
-    assert by_subject > 1.1 * at_random
-    assert missed < 0.8
-    assert 0.83 < covered < 0.97
+    assert 0.83 < on_new_subjects(subject) < 0.97
+    # Rows held out at random know their subjects: a network alone believes that it knows all others, and to the density
+    # every other subject is strange.
+    at_random = on_new_subjects(None)
+    assert at_random > 0.98 if method is DensityRegressor else at_random < 0.8
 
 
 # -- what is held out -------------------------------------------------------------------------------------------

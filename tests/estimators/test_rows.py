@@ -147,9 +147,9 @@ def test_fit_is_silent_without_a_terminal(cubic, capfd) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("members", "epochs"), [("auto", 25), (0, 100)])
+@pytest.mark.parametrize(("members", "epochs"), [("auto", 75), (0, 100)])
 def test_report(cubic, members: int | str, epochs: int) -> None:
-    """With members, of the network that learns from them: a quarter of the epochs are its own."""
+    """With members, of the network that learns from them: three quarters of the epochs are its own."""
     report = quick(epochs=100, patience=None, members=members).fit(*cubic).report_
     assert list(report.seconds) == ["pretrain", "fit_density", "refit_head", "learn_reach"]
     assert all(seconds >= 0 for seconds in report.seconds.values())
@@ -164,7 +164,7 @@ def test_early_stopping(cubic) -> None:
 
 
 def test_a_network_that_learns_from_others_is_trained_to_its_end(cubic) -> None:
-    assert len(quick(epochs=100, learning_rate=0.03, patience=1).fit(*cubic).report_.history) == 25
+    assert len(quick(epochs=100, learning_rate=0.03, patience=1).fit(*cubic).report_.history) == 75
 
 
 @pytest.mark.parametrize(("rows", "held_out"), [(3, 1), (20, 5), (60, 10), (200, 30)])

@@ -48,8 +48,7 @@ USUAL_MEMBERS: Final = 8
 BACKGROUND: Final = 0.02
 MOST_COMPONENTS: Final = 4
 CENTERS: Final = 128
-"""Weight of the background of the mixture, most components beside it in few dimensions, and in many, where networks
-disagree."""
+"""Of the mixture where networks disagree: weight of the background, most components in few dimensions, and in many."""
 
 
 class DensityRegressor(DeepRegressor):
@@ -72,9 +71,9 @@ class DensityRegressor(DeepRegressor):
         authors' code does.
     members : int or "auto"
         Number of networks from which the plain network learns: their mean, their noise and their disagreement, on the
-        training rows and on made-up ones around them. They share most of their weights, and each of the two trainings
-        takes a quarter of `epochs`. 0 trains the network alone by its likelihood, as in the paper. "auto" is 8, but 0
-        for an encoder of one's own and for any tempering but "robust".
+        training rows and on made-up ones around them. They share most of their weights, and are trained for a quarter
+        of `epochs`, the network for the others. 0 trains the network alone by its likelihood, as in the paper. "auto"
+        is 8, but 0 for an encoder of one's own and for any tempering but "robust".
     average : float
         Epochs over which a running mean of the network's weights reaches; it makes the mean nearly as accurate as an
         ensemble's. 0 for none.

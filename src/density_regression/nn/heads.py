@@ -18,6 +18,7 @@ __all__ = [
     "Moments",
     "NaturalHead",
     "gaussian_losses",
+    "squared_error_doubt",
     "squared_error_scale",
     "weighted_mean",
 ]
@@ -104,6 +105,27 @@ def squared_error_scale(moments: Moments, y: Tensor, weight: Tensor, log_scale: 
     log_total = (log_squared + weight.log()[:, None]).logsumexp(-2, keepdim=True)
     prior = torch.as_tensor(log_scale).to(log_total).expand_as(log_total)
     return torch.logaddexp(log_total, prior) - torch.log1p(weight.sum())
+
+
+def squared_error_doubt(moments: Moments, y: Tensor, weight: Tensor) -> Tensor:
+    r"""Log of the factor (1, k) by which a variance should exceed the one that is most likely for a few rows.
+
+    With u the squared errors (n, k) of targets `y` in standard deviations, divided by their mean, and `weight` (n,) w,
+    it is
+
+    .. math:: 1 + \sum w^2 (u - 1)^2 / (\sum w)^2,
+
+    one plus the relative variance of their mean, the estimate of the scale. As this varies about the true scale v, the
+    c that minimises the mean of log(c estimate) + v / (c estimate) is the mean of v / estimate, to second order that
+    factor. Few rows, or errors with heavy tails, tell less about the scale. It is at most 3.
+    """
+    weight = (weight / weight.sum())[:, None]
+    mean, log_std = moments
+    log_squared = 2.0 * ((y - mean).abs().clamp_min(1e-30).log() - log_std)
+    log_mean = (log_squared + weight.log()).logsumexp(-2, keepdim=True)
+    # Each weight times u is at most 1, so that nothing overflows.
+    share = torch.exp(log_squared + weight.log() - log_mean)
+    return torch.log1p((share - weight).square().sum(-2, keepdim=True))
 
 
 class Head(nn.Module, ABC):
@@ -252,9 +274,14 @@ class Head(nn.Module, ABC):
 
     @torch.no_grad()
     def calibrate(self, z: Tensor, y: Tensor, log_density: Tensor | None, weight: Tensor) -> Moments:
-        """Move the offset to its most likely value on held-out rows; returns their moments with it."""
+        """Move the offset to its most likely value on held-out rows, and a little on; returns their moments with it.
+
+        The variance is then larger by `squared_error_doubt`: new rows cost more where it is too small than where it is
+        too large by as much.
+        """
         parts = self._linear(z)
         self.offset.sub_(squared_error_scale(self.combine(*parts, log_density=log_density), y, weight)[0])
+        self.offset.sub_(squared_error_doubt(self.combine(*parts, log_density=log_density), y, weight)[0])
         return self.combine(*parts, log_density=log_density)
 
     def _shrunk(self, s: Tensor) -> Tensor:

@@ -24,6 +24,9 @@ REFIT_ROUNDS: Final = 10
 REFIT_PATIENCE: Final = 3
 """Most rounds of step 3, and rounds without a better held-out loss after which it ends."""
 
+TAUGHT_DETAIL: Final = 0.9
+"""Share that is kept of what a head with disagreement says of the noise of single rows, in place of a learnt one."""
+
 
 def refit_head(
     model: DensityRegression,
@@ -116,6 +119,8 @@ def _finished(head: Head, rows: _Rows, held: _Rows) -> tuple[Head, float]:
     """A copy of the head with its bounds and offset set, and its held-out loss (infinite if it is not a number)."""
     head = copy.deepcopy(head)
     head.bound_log_precision(rows.features.z, rows.features.weight)
+    if head.disagreement:
+        head.shrink_log_precision(TAUGHT_DETAIL, held.features.z, held.features.weight)
     moments = head.calibrate(held.features.z, held.features.y, held.log_density, held.features.weight)
     loss = mean_loss(moments, held.features).item()
     return head, loss if math.isfinite(loss) else math.inf
