@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lessons", "distil", "lesson_losses", "made_up_rows", "ratio_losses"]
 
-LIKELIHOOD_WEIGHT: Final = 1.0
+LIKELIHOOD_WEIGHT: Final = 0.3
 """Weight of the likelihood of the targets beside the lesson."""
 
 NOISE_WEIGHT: Final = 0.5
