@@ -31,7 +31,7 @@ class Growth(NamedTuple):
     start: float
 
 
-USUAL_GROWTH: Final = Growth(exponent=0.5, reach=0.2, start=0.0)
+USUAL_GROWTH: Final = Growth(exponent=0.3, reach=0.02, start=0.0)
 FAST_GROWTH: Final = Growth(exponent=1.5, reach=0.08, start=2.0)
 
 
