@@ -25,7 +25,7 @@ from density_regression.datasets import load_natural_shift
 from density_regression.nn.tempering import FEW_DIMENSIONS
 from density_regression.tabular.table import split_rows
 
-CHOICES = [(1, 2), (1, 1), (2, 4), (0.5, 0.5), (0.5, 0.25), (0.5, 0.2), (0.5, 0.15), (0.4, 0.1)]
+CHOICES = [(1, 2), (1, 1), (2, 4), (0.5, 0.5), (0.5, 0.2), (0.5, 0.1), (0.4, 0.1), (0.3, 0.05), (0.3, 0.02)]
 """Exponents and reaches."""
 
 Fit = dict[str, np.ndarray]
