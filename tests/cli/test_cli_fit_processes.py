@@ -62,7 +62,8 @@ def test_one_of_two_processes_is_killed(tmp_path: Path) -> None:
 
     killed = start()
     assert killed.returncode == 1
-    assert killed.stderr.splitlines() == [
+    # What torch.distributed says when it is torn down is not ours.
+    assert [line for line in killed.stderr.splitlines() if not line.startswith("terminate called")] == [
         "Process 2 of 2 on this machine was ended by SIGKILL, and the others were stopped: "
         "the same command goes on from what is in steps."
     ]

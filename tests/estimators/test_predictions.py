@@ -142,7 +142,7 @@ def test_decomposition_adds_up(fitted, fitted_two, friedman) -> None:
 
 
 def test_without_density(cubic) -> None:
-    reg = quick(epochs=30, density=None).fit(*cubic)
+    reg = quick(epochs=60, density=None).fit(*cubic)
     assert reg.score(*cubic) > 0.95
     assert_sound(reg, cubic.X)
     aleatoric, _, disagreement, distance = reg.decompose(cubic.X)

@@ -74,12 +74,12 @@ def test_no_tag_excuses_the_estimator(estimator: BaseEstimator) -> None:
 
 def test_pipeline(cubic) -> None:
     X, y = cubic
-    pipeline = Pipeline([("scale", StandardScaler()), ("regress", quick(epochs=30))])
+    pipeline = Pipeline([("scale", StandardScaler()), ("regress", quick(epochs=60))])
     pipeline.fit(X, y, regress__sample_weight=np.ones(len(X)))
     mean, std = pipeline.predict(X, return_std=True)
     assert pipeline.score(X, y) > 0.95
     # The estimator scales inside, so scaling before it changes nothing but roundings.
-    expected = quick(epochs=30).fit(X, y)
+    expected = quick(epochs=60).fit(X, y)
     np.testing.assert_allclose(mean, expected.predict(X), atol=1e-3 * y.std())
     np.testing.assert_allclose(std, moments(expected, X)[1], rtol=1e-2)
     assert pipeline.score_samples(X).shape == (len(X),)

@@ -261,7 +261,7 @@ def test_eight_bits_and_check_onnx(reg: DensityRegressor, path: Path, tmp_path: 
     assert max(near) < 1e-5
     assert reg.check_onnx(path, ODD) != near
     # Far away the mean is large beside its standard deviation, in which the difference is counted.
-    assert max(reg.check_onnx(path, ODD)) < 3e-5
+    assert max(reg.check_onnx(path, ODD)) < 5e-5
     reg.to_onnx(tmp_path / "small.onnx", int8=True)
     moved = reg.check_onnx(tmp_path / "small.onnx", ODD)
     assert 1e-4 < moved.mean < 1.0

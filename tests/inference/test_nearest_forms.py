@@ -193,7 +193,7 @@ def test_the_default_in_many_dimensions(
     for name, part in zip(PARTS, (expected.aleatoric, expected.disagreement, expected.distance), strict=True):
         assert part is not None
         shares = ((values.reshape(len(x), -1) / std.reshape(len(x), -1)) ** 2 for values in (found[name], part))
-        np.testing.assert_allclose(*shares, rtol=0, atol=3e-5)
+        np.testing.assert_allclose(*shares, rtol=0, atol=3e-4)
     reg.to_onnx(tmp_path / "model.onnx", dtype="float32")
     found = run(tmp_path / "model.onnx", wide[0].astype(np.float32))
     np.testing.assert_allclose(found["log_density"], reg.score_samples(wide[0]), rtol=1e-4, atol=1e-3)

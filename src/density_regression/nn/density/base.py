@@ -6,13 +6,14 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 import torch
 from scipy.linalg import eigh
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from density_regression.nn.density.quadratics import Quadratics
 from density_regression.nn.runtime import WHITENED_BLOCK
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "FEW_DIMENSIONS",
     "Density",
     "FittedModule",
-    "Quadratics",
     "Whitening",
     "bound_features",
     "smooth_clamp",
@@ -251,22 +251,6 @@ def _principal(centered: Tensor, weight: Tensor, most: int | None) -> tuple[Tens
         moving = max(int((eigenvalues > 1e-12 * eigenvalues[0]).sum()), 1)
         eigenvalues, vectors = eigenvalues[:moving], F.normalize(rows.T @ vectors[:, :moving], dim=0)
     return eigenvalues, vectors, products.trace().clamp_min(1e-12)
-
-
-class Quadratics(NamedTuple):
-    """Components exp(c_k - |t F_k - m_k|^2 / 2) of whitened features t, side by side: F (q, K q), m (K q,), c (K,).
-
-    With `shared`, F (q, q) is that of all components, and the density that of the largest instead of their sum.
-    """
-
-    factor: Tensor
-    shift: Tensor
-    log_norm: Tensor
-
-    @property
-    def shared(self) -> bool:
-        """Whether there are several components with one factor."""
-        return self.factor.shape[1] < len(self.shift)
 
 
 class Density(FittedModule, ABC):

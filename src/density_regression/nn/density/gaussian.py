@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from density_regression.nn.density.base import Density, Quadratics
+from density_regression.nn.density.base import Density
+from density_regression.nn.density.quadratics import Quadratics
 
 __all__ = ["GaussianDensity"]
 

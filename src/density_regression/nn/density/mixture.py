@@ -6,9 +6,10 @@ from typing import Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from density_regression.nn.density.base import FEW_DIMENSIONS, Density, Quadratics
+from density_regression.nn.density.base import FEW_DIMENSIONS, Density
 from density_regression.nn.density.clusters import k_means
 from density_regression.nn.density.nearest import fit_nearest, log_joint
+from density_regression.nn.density.quadratics import Quadratics
 
 __all__ = ["MixtureDensity"]
 

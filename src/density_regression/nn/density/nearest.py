@@ -8,8 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from density_regression.nn.density.base import Quadratics
 from density_regression.nn.density.clusters import k_means
+from density_regression.nn.density.quadratics import Quadratics
 
 __all__ = ["fit_nearest", "log_joint"]
 
