@@ -127,7 +127,7 @@ def test_the_graph_gives_what_predict_gives(
     reg = DensityRegressor(**ALONE | settings).fit(wide[0], wide[1][:, :targets])
     bounds = np.full(reg.model_.features, 1e12) if "encoder" in settings else None
     forms = Nearest.of(*constants(reg.model_, bounds))
-    found = (forms.turn is not None, forms.residual_factor > 0, forms.back is not None)
+    found = (forms.clipped, forms.residual_factor > 0, forms.back is not None)
     assert (
         found
         == {
@@ -155,8 +155,8 @@ def test_squares_are_multiplied_out_only_where_digits_are_left(wide: tuple[Float
         grown = c._replace(residual_factor=c.residual_factor * (share * CANCELLATION_LIMIT / size) ** 0.5)
         assert (Nearest.of(grown, bounds).back is not None) == back
     # Nor where the square of anything beside overflows.
-    assert Nearest.of(c, bounds).turn is None
-    assert Nearest.of(c, np.full(len(bounds), 10 * SQUARED_LIMIT)).turn is not None
+    assert not Nearest.of(c, bounds).clipped
+    assert Nearest.of(c, np.full(len(bounds), 10 * SQUARED_LIMIT)).clipped
 
 
 def test_few_places_of_which_each_is_a_center(tmp_path: Path) -> None:

@@ -221,8 +221,10 @@ class FusedRegression:
         self._back = tensor(np.pad(c.back, [(0, first - q - 1), (0, padding)]))
         self._factor = tensor(np.pad(c.factor.T, [(0, 0), (0, first - q)]))
         if c.shared:
-            self._centers, self._sums = tensor(c.centers), tensor(np.full((1, q), -0.5))
-            self._log_norm = tensor((c.log_norm - 0.5 * np.square(c.centers).sum(1))[:, None])
+            parts = np.pad(c.factor.T, [(0, 0), (0, first - q)]), c.centers, np.full((1, q), -0.5), c.log_norm[:, None]
+            exact = (torch.from_numpy(np.ascontiguousarray(part, np.float64)).to(like.device) for part in parts)
+            self._factor, self._centers, self._sums, log_norm = exact
+            self._log_norm = log_norm - 0.5 * self._centers.square().sum(1, keepdim=True)
         else:
             self._shift, self._sums = tensor(-c.shift[:, None]), tensor(-0.5 * c.membership.T)
             self._log_norm = tensor(c.log_norm[:, None])
@@ -298,9 +300,10 @@ class FusedRegression:
         # Rows along the last axis, where elementwise operations are fastest. Sums over components are matrix products,
         # because the rounding of a sum depends on the number of rows.
         if self._constants.shared:
-            u = torch.mm(self._factor, t.T)
+            # Components may be narrow beside their distances: the difference of two squares needs more digits.
+            u = torch.mm(self._factor, t.T.double())
             joint = torch.addmm(self._log_norm, self._centers, u)
-            log_density = torch.mm(self._sums, u.square_())[0].add_(joint.amax(0))
+            log_density = torch.mm(self._sums, u.square_())[0].add_(joint.amax(0)).to(t)
         else:
             squares = torch.addmm(self._shift, self._factor, t.T).square_()
             joint = torch.addmm(self._log_norm, self._sums, squares)

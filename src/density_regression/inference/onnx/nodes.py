@@ -97,6 +97,10 @@ class Nodes:
         """A constant in float32."""
         return self._constant(values, np.float32, name)
 
+    def const64(self, values: Any) -> str:
+        """A constant in float64."""
+        return self._constant(values, np.float64)
+
     def io_const(self, values: Any) -> str:
         """A constant in the type of inputs and results."""
         return self._constant(values, self._io_type)
@@ -119,6 +123,11 @@ class Nodes:
     def double(self) -> int:
         """The type of float64, to cast to."""
         return int(self._onnx.TensorProto.DOUBLE)
+
+    @property
+    def float32(self) -> int:
+        """The type of float32, to cast to."""
+        return int(self._onnx.TensorProto.FLOAT)
 
     @property
     def int64(self) -> int:

@@ -150,7 +150,7 @@ class MixtureDensity(Density):
     def _log_prob(self, t: Tensor) -> Tensor:
         components = self.quadratics()
         joint = log_joint(components, t.T)
-        return joint.amax(0) if components.shared else joint.logsumexp(0)
+        return joint.amax(0).to(t) if components.shared else joint.logsumexp(0)
 
     def quadratics(self) -> Quadratics:
         """All components; see `Density.quadratics`."""

@@ -33,6 +33,8 @@ def log_joint(components: Quadratics, t: Tensor) -> Tensor:
     """
     factor, shift, log_norm = components
     if components.shared:
+        # Components may be narrow beside their distances: the difference of two squares needs more digits.
+        factor, shift, log_norm, t = (part.double() for part in (factor, shift, log_norm, t))
         u = factor.T @ t
         centers = shift.unflatten(0, (len(log_norm), -1))
         constant = log_norm - 0.5 * centers.square().sum(1)
