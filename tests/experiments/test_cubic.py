@@ -27,7 +27,7 @@ def test_calibrated_inside_and_doubtful_outside(capsys: pytest.CaptureFixture[st
         for x in (-7.0, 7.0):
             assert 8 * std_at(result, 0.0) <= std_at(result, x) < 1500
     coverage = [result.metrics["curve coverage outside"] for result in results]
-    assert 0.85 <= np.mean(coverage) <= 0.99
+    assert np.mean(coverage) >= 0.85
     assert len({result.metrics["NLL inside"] for result in results}) == len(results)
     with capsys.disabled():
         print("\ncoverage of the true curve over 4 < |x| <= 7, three seeds:", *(f"{value:.2f}" for value in coverage))
