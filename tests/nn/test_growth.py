@@ -20,7 +20,7 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize(("dims", "expected"), [(1, (1.5, 0.08, 2.0)), (9, (1.5, 0.08, 2.0)), (10, (0.3, 0.02, 0.0))])
+@pytest.mark.parametrize(("dims", "expected"), [(1, (1.5, 0.07, 2.0)), (9, (1.5, 0.07, 2.0)), (10, (0.3, 0.02, 0.0))])
 def test_growth_suits_the_number_of_dimensions(dims: int, expected: tuple[float, float, float]) -> None:
     tempering = RobustTempering()
     tempering.suit(dims)
@@ -48,7 +48,7 @@ def test_step_two_suits_the_tempering_of_heads_with_disagreement_alone(dims: int
     model = DensityRegression(nn.Identity(), dims, head=MeanHead(dims, disagreement=disagreement), density="gaussian")
     fit_density(model, rows, rows)
     assert isinstance(model.tempering, RobustTempering)
-    usual = {3: (1.5, 0.08), 12: (0.3, 0.02)}[dims] if disagreement else (2.0, DEFAULT_REACH)
+    usual = {3: (1.5, 0.07), 12: (0.3, 0.02)}[dims] if disagreement else (2.0, DEFAULT_REACH)
     assert (model.tempering.exponent.item(), model.tempering.learnt_reach.item()) == pytest.approx(usual)
 
 

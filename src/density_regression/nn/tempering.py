@@ -32,7 +32,7 @@ class Growth(NamedTuple):
 
 
 USUAL_GROWTH: Final = Growth(exponent=0.3, reach=0.02, start=0.0)
-FAST_GROWTH: Final = Growth(exponent=1.5, reach=0.08, start=2.0)
+FAST_GROWTH: Final = Growth(exponent=1.5, reach=0.07, start=2.0)
 
 
 class Tempering(FittedModule, ABC):

@@ -24,7 +24,8 @@ class Nearest(NamedTuple):
 
     With [y, 1] = z @ weight + bias and w = [y, 1] @ turn, the log-density is
 
-        max(w @ centers + offsets) + square(w) @ sums - residual_factor^2 / 2 |z + [y, 1] @ back|^2
+        max(w @ centers + offsets) + square(w) @ sums + square([y, 1]) @ more
+            - residual_factor^2 / 2 |z + [y, 1] @ back|^2
 
     Components may be narrow beside their distances, and the first two terms large beside their sum: from w on they are
     computed in float64.
@@ -37,6 +38,7 @@ class Nearest(NamedTuple):
     centers: Floats  # (r, K)
     offsets: Floats  # (K,)
     sums: Floats  # (r, 1)
+    more: Floats | None  # (m + 1, 1); None for zeros
     back: Floats | None  # (m + 1, D); None for zeros
     residual_factor: float
 
@@ -67,6 +69,7 @@ class Nearest(NamedTuple):
             centers=c.centers.T,
             offsets=c.log_norm - 0.5 * np.square(c.centers).sum(1),
             sums=np.full((q, 1), -0.5),
+            more=None,
             back=-c.back if c.residual_factor else None,
             residual_factor=c.residual_factor,
         )
@@ -77,14 +80,14 @@ class Nearest(NamedTuple):
         These are orthogonal to each other. What is affine in z is one more y, the last but one.
         """
         q, center, square = len(c.factor), c.back[-1], c.residual_factor**2
-        lengths = c.residual_factor * np.sqrt(np.square(c.back[:q]).sum(1))
-        affine = (square * center)[:, None]
+        affine, squares = (square * center)[:, None], 0.5 * square * np.square(c.back[:q]).sum(1)
         return self._replace(
             weight=np.hstack([c.weight[:, :q], affine, c.weight[:, [q]]]),
             bias=np.concatenate([c.bias[:q], [-0.5 * square * center @ center, 1.0]]),
-            turn=block_diag(np.hstack([c.factor, np.diag(lengths)]), np.array([[1.0], [0.0]])),
-            centers=np.vstack([self.centers, np.zeros_like(self.centers), np.ones((1, len(self.offsets)))]),
-            sums=np.concatenate([self.sums, -self.sums, np.zeros((1, 1))]),
+            turn=block_diag(c.factor, np.array([[1.0], [0.0]])),
+            centers=np.vstack([self.centers, np.ones((1, len(self.offsets)))]),
+            sums=np.append(self.sums, [[0.0]], axis=0),
+            more=np.append(squares, [0.0, 0.0])[:, None],
             back=None,
         )
 
@@ -111,8 +114,11 @@ class Nearest(NamedTuple):
         total = nodes.add("ReduceMax", [joint, nodes.integers([1])], keepdims=1)
         total = nodes.add("Gemm", [nodes.square(w), nodes.const64(self.sums), total])
         total = nodes.add("Cast", [total], to=nodes.float32)
+        if self.more is not None:
+            # Each y is one of the values, or a multiple of one.
+            total = nodes.add("Gemm", [nodes.square(y), nodes.const(np.square(columns) @ self.more), total])
         if self.residual_factor:
             residual = z if self.back is None else nodes.add("Gemm", [y, nodes.const(columns @ self.back), z])
-            length = nodes.add("ReduceSum", [nodes.square(residual), nodes.integers([1])], keepdims=1)
-            total = nodes.add("Gemm", [length, nodes.const([[-0.5 * self.residual_factor**2]]), total])
+            factors = np.full((len(self.weight), 1), -0.5 * self.residual_factor**2)
+            total = nodes.add("Gemm", [nodes.square(residual), nodes.const(factors), total])
         return total
