@@ -18,7 +18,15 @@ from density_regression import DensityRegression, DensityRegressor, TrainingOpti
 from density_regression.nn.heads import MeanHead
 from density_regression.training import distillation, pretraining
 from density_regression.training.batches import TensorBatches
-from density_regression.training.distillation import COPIES, Lessons, _LessonLoss, distil, lesson_losses, made_up_rows
+from density_regression.training.distillation import (
+    COPIES,
+    Lessons,
+    _LessonLoss,
+    distil,
+    epoch_share,
+    lesson_losses,
+    made_up_rows,
+)
 from density_regression.training.teacher import Lesson, Teacher, teach
 from training.checkpoint_helpers import TABLE, regressor
 from training.helpers import assert_equal, batches, generator, network, state, wave
@@ -305,6 +313,13 @@ def test_held_out_rows_choose_no_weights() -> None:
     assert min(losses.held_out) < losses.held_out[-1]
     distil(other, untaught(), batches(x, y), batches(*wave(40, 8)), options)
     assert_equal(state(other), state(model), "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "share"), [(1, 0.75), (50_000, 0.75), (100_000, 0.375), (150_000, 0.25), (10**7, 0.25)]
+)
+def test_of_many_rows_the_network_has_fewer_epochs(rows: int, share: float) -> None:
+    assert epoch_share(rows) == pytest.approx(share)
 
 
 def test_without_held_out_rows_it_learns_all_the_same() -> None:

@@ -16,14 +16,14 @@ from density_regression.nn.runtime import TrainingOptions, device_of
 from density_regression.training.batches import TensorBatches
 from density_regression.training.loop import Losses, optimise
 from density_regression.training.state import inside
-from density_regression.training.teacher import EPOCH_SHARE, Lesson, Teacher, part_of
+from density_regression.training.teacher import EPOCH_SHARE, MOST_ROWS, Lesson, Teacher, part_of
 
 if TYPE_CHECKING:
     from density_regression.nn.model import DensityRegression
     from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
-__all__ = ["Lessons", "distil", "lesson_losses", "made_up_rows", "ratio_losses"]
+__all__ = ["Lessons", "distil", "epoch_share", "lesson_losses", "made_up_rows", "ratio_losses"]
 
 LIKELIHOOD_WEIGHT: Final = 0.3
 """Weight of the likelihood of the targets beside the lesson."""
@@ -74,7 +74,7 @@ def distil(
         _LessonLoss(model),
         lessons,
         held_out,
-        part_of(options, 1.0 - EPOCH_SHARE),
+        part_of(options, epoch_share(len(train.rows[0]))),
         progress,
         name="1/3 network",
         keep_last=True,
@@ -82,6 +82,11 @@ def distil(
     )
     model.eval()
     return losses
+
+
+def epoch_share(rows: int) -> float:
+    """Share of a fit's epochs in which the network learns: all that the teacher leaves, but fewer of many rows."""
+    return max(EPOCH_SHARE, (1.0 - EPOCH_SHARE) * min(1.0, MOST_ROWS / rows))
 
 
 class Lessons:

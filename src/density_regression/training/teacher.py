@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "block_weights", "part_of", "student_losses", "teach"]
 
 EPOCH_SHARE: Final = 1 / 4
-"""Share of a fit's epochs in which the teacher is trained; the others are for the network that learns from it."""
+"""Share of a fit's epochs in which the teacher is trained."""
 
 FEWEST_EPOCHS: Final = 12
 """Of either, unless the fit has fewer in all."""
@@ -37,7 +37,7 @@ FREEDOM: Final = 8.0
 """Degrees of freedom of the law by which held-out rows choose the teacher's epoch: one odd row shall not decide."""
 
 MOST_ROWS: Final = 50_000
-"""Most rows of a table that the teacher is trained on, drawn at random."""
+"""Most rows of a table that the teacher is trained on, drawn at random; of more, the network has fewer epochs."""
 
 ROWS_AT_ONCE: Final = 8192
 """Rows of which the teacher is asked at a time."""
