@@ -13,7 +13,7 @@ from drawing import DARK, GREY, MIDDLE, ORANGE, new_figure, save
 from matplotlib.figure import Figure
 from parts import along, fit, rows
 
-from density_regression.training import algorithm
+from density_regression.training import pretraining
 from density_regression.training.distillation import made_up_rows
 from density_regression.training.teacher import Teacher, block_weights
 
@@ -27,7 +27,7 @@ def networks() -> Figure:
     """Means of the members, and below what the one network learnt: mean, noise and disagreement."""
     X, y = rows()
     # The teacher is discarded after the fit, so it is caught on its way.
-    with patch.object(algorithm, "distil", wraps=algorithm.distil) as distil:
+    with patch.object(pretraining, "distil", wraps=pretraining.distil) as distil:
         reg = fit(X, y)
     teacher: Teacher = distil.call_args.args[1]
     x = np.linspace(-1.5, 3.5, 300)
