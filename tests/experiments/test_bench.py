@@ -141,7 +141,7 @@ def test_scaling_comes_from_training_rows_only(folder: str, monkeypatch: pytest.
 
 
 def test_the_same_run_twice_gives_the_same_records(folder: str, tmp_path: Path) -> None:
-    work = Bench("uci", "paper", ["Density-Regression", "MC Dropout"], ["yacht"], 3, data_dir=folder)
+    work = Bench("uci", "paper", ["Density-Regression", "MC Dropout"], ["yacht"], 2, data_dir=folder)
     first, second = (run(work, tmp_path / f"{i}.jsonl", jobs) for i, jobs in enumerate((1, 2)))
     assert by_cell(first) == by_cell(second)
 

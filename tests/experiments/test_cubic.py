@@ -1,4 +1,4 @@
-"""The cubic toy with default settings, three times: calibrated where there are data, doubtful where there are none."""
+"""The cubic toy with default settings, twice: calibrated where there are data, doubtful where there are none."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 from density_regression.experiments.cubic import METHODS, TEMPERINGS, CubicResult, draw, run_cubic
 
-SEEDS = range(3)
+SEEDS = range(2)
 GRID = np.linspace(-7, 7, 281)
 
 
@@ -16,7 +16,7 @@ def std_at(result: CubicResult, x: float) -> float:
 
 
 def test_calibrated_inside_and_doubtful_outside(capsys: pytest.CaptureFixture[str]) -> None:
-    """One test: the three fits take a quarter of a minute, and each process of the tests would make its own."""
+    """One test: the fits take a quarter of a minute, and each process of the tests would make its own."""
     results = run_cubic("robust (default)", SEEDS, GRID)
     for result in results:
         assert 0.90 <= result.metrics["coverage inside"] <= 0.99
@@ -30,7 +30,7 @@ def test_calibrated_inside_and_doubtful_outside(capsys: pytest.CaptureFixture[st
     assert np.mean(coverage) >= 0.85
     assert len({result.metrics["NLL inside"] for result in results}) == len(results)
     with capsys.disabled():
-        print("\ncoverage of the true curve over 4 < |x| <= 7, three seeds:", *(f"{value:.2f}" for value in coverage))
+        print("\ncoverage of the true curve over 4 < |x| <= 7, two seeds:", *(f"{value:.2f}" for value in coverage))
 
 
 @pytest.mark.parametrize("method", [*TEMPERINGS, *METHODS])
