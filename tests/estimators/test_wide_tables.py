@@ -29,7 +29,7 @@ def noise(n: int, c: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_mean_is_always_to_be_had() -> None:
     X, y = noise(1100, 300)
-    reg = DensityRegressor(random_state=0, verbose=False).fit(X[:100], y[:100])
+    reg = DensityRegressor(epochs=100, random_state=0, verbose=False).fit(X[:100], y[:100])
     assert reg.score(X[100:], y[100:]) > -0.1
 
 
