@@ -65,8 +65,9 @@ def gains(fit: Fit, exponent: float, reach: float) -> list[float]:
         growth = (1.0 + 2.0 * fit[f"{part} below"] / reach) ** exponent
         return fit[f"{part} noise"] * (1.0 + fit[f"{part} ratio"] * growth)
 
-    error = (fit["held out y"] - fit["held out mean"]) ** 2
-    scale = np.mean(error / variance("held out"))
+    squared = (fit["held out y"] - fit["held out mean"]) ** 2 / variance("held out")
+    # And what `squared_error_doubt` adds.
+    scale = np.mean(squared) * (1.0 + np.var(squared) / (len(squared) * np.mean(squared) ** 2))
     result = []
     for part in TESTS:
         y, mean, std = fit[f"{part} y"], fit[f"{part} mean"], np.sqrt(scale * variance(part))

@@ -26,7 +26,7 @@ from density_regression import DensityRegressor, metrics
 from density_regression.baselines import DeepEnsembleRegressor
 from density_regression.datasets import ShiftTable, load_natural_shift
 from density_regression.nn.tempering import RobustTempering
-from density_regression.training import distillation, teacher
+from density_regression.training import distillation, refit, teacher
 
 SHIFTS = Path(__file__).with_name("hidden_shifts.json")
 MOST_ROWS = 3000
@@ -44,6 +44,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no made-up rows": ({}, {"distillation.MOST_AT_ONCE": 1}),
     "made-up rows without noise": ({}, {"distillation.JITTER": 0.0}),
     "made-up rows between others only": ({}, {"distillation.EXTRAPOLATED": 0.0}),
+    "share of the likelihood 1": ({}, {"distillation.LIKELIHOOD_WEIGHT": 1.0}),
+    "all of the detail": ({}, {"refit.TAUGHT_DETAIL": 1.0}),
     "no share for log r": ({}, {"distillation.RATIO_WEIGHT": 0.0}),
     "blocks of one row": ({}, {"teacher.BLOCK_ROWS": 1}),
     "reach 1": ({"tempering": RobustTempering(1.0, reach=1.0)}, {}),
@@ -56,7 +58,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @contextmanager
 def changed(constants: dict[str, Any]) -> Iterator[None]:
     """Give constants of the training other values."""
-    modules = {"distillation": distillation, "teacher": teacher}
+    modules = {"distillation": distillation, "refit": refit, "teacher": teacher}
     before = {}
     for place, value in constants.items():
         module, name = modules[place.partition(".")[0]], place.partition(".")[2]

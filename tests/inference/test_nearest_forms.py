@@ -13,7 +13,8 @@ import torch
 from density_regression import DensityRegression, DensityRegressor, load
 from density_regression.inference.fused import Constants, FusedRegression, Layers
 from density_regression.inference.onnx.graph import PARTS
-from density_regression.inference.onnx.nearest import CANCELLATION_LIMIT, SQUARED_LIMIT, Nearest
+from density_regression.inference.onnx.nearest import SQUARED_LIMIT, Nearest
+from density_regression.inference.onnx.quadratic_forms import CANCELLATION_LIMIT
 from density_regression.nn.density import MixtureDensity
 from density_regression.tabular.table import INPUT_LIMIT, Floats
 from inference.helpers import QUICK, assert_same, run

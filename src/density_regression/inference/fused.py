@@ -219,16 +219,16 @@ class FusedRegression:
 
         self._weight, self._bias, self._padding = tensor(weight), tensor(bias), tensor(np.zeros((1, padding)))
         self._back = tensor(np.pad(c.back, [(0, first - q - 1), (0, padding)]))
-        self._factor = tensor(np.pad(c.factor.T, [(0, 0), (0, first - q)]))
+        factor = np.pad(c.factor.T, [(0, 0), (0, first - q)])
         if c.shared:
-            parts = np.pad(c.factor.T, [(0, 0), (0, first - q)]), c.centers, np.full((1, q), -0.5), c.log_norm[:, None]
+            parts = factor, c.centers, np.full((1, q), -0.5), c.log_norm[:, None]
             exact = (torch.from_numpy(np.ascontiguousarray(part, np.float64)).to(like.device) for part in parts)
             self._factor, self._centers, self._sums, log_norm = exact
             self._log_norm = log_norm - 0.5 * self._centers.square().sum(1, keepdim=True)
         else:
-            self._shift, self._sums = tensor(-c.shift[:, None]), tensor(-0.5 * c.membership.T)
-            self._log_norm = tensor(c.log_norm[:, None])
-        self._ones = tensor(np.ones((1, len(c.log_norm))))
+            self._factor, self._shift = tensor(factor), tensor(-c.shift[:, None])
+            self._sums, self._log_norm = tensor(-0.5 * c.membership.T), tensor(c.log_norm[:, None])
+            self._ones = tensor(np.ones((1, len(c.log_norm))))
         self._constant, self._detail = tensor(c.constant), tensor(c.detail)
         self._saturated = tensor(np.concatenate([c.width + 20.0, np.full(len(c.width), 20.0)]))
         self._ratio_low = tensor(c.ratio_low)

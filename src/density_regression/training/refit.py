@@ -40,7 +40,8 @@ def refit_head(
 
     Full-batch L-BFGS on cached features; the round with the best held-out loss is kept, the start included. With fewer
     rows than features there are no rounds: the likelihood has no maximum. Nor are there for a head with disagreement,
-    of which targets say nothing. The bounds of s and the offset are learnt in any case.
+    of which targets say nothing, and which keeps `TAUGHT_DETAIL` of its detail. The bounds of s and the offset are
+    learnt in any case.
     """
     taught = model.head.disagreement
     rounds = rounds if len(train.z) > model.head.features and not taught else 0

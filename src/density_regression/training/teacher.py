@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from density_regression.training.checkpoints import Unfinished
     from density_regression.training.progress import Monitor
 
-__all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "block_weights", "part_of", "student_losses", "teach"]
+__all__ = ["EPOCH_SHARE", "Lesson", "Teacher", "block_weights", "part_of", "student_t_losses", "teach"]
 
 EPOCH_SHARE: Final = 1 / 4
 """Share of a fit's epochs in which the teacher is trained."""
@@ -169,7 +169,7 @@ class _TeacherLoss(nn.Module):
             return weighted_mean(losses.flatten(), weight.flatten())
         mean, log_noise, log_ratio = _together(moments)
         log_std = 0.5 * (log_noise + F.softplus(log_ratio))
-        return weighted_mean(student_losses(Moments(mean, log_std), y, FREEDOM), weight)
+        return weighted_mean(student_t_losses(Moments(mean, log_std), y, FREEDOM), weight)
 
 
 def teach(
@@ -209,7 +209,7 @@ def block_weights(x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.empty(len(centres)).exponential_(generator=generator).to(x)[block]
 
 
-def student_losses(moments: Moments, y: Tensor, freedom: float) -> Tensor:
+def student_t_losses(moments: Moments, y: Tensor, freedom: float) -> Tensor:
     """Negative log-likelihood (n,) of targets `y` (n, k) under Student's t of these moments, averaged over targets."""
     squared = ((y - moments.mean) * torch.exp(-moments.log_std)).square() / (freedom - 2.0)
     constant = math.lgamma(0.5 * freedom) - math.lgamma(0.5 * (freedom + 1.0)) + 0.5 * math.log(math.pi * (freedom - 2))

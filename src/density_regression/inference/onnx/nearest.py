@@ -7,13 +7,11 @@ from scipy.linalg import block_diag
 
 from density_regression.inference.fused import Constants
 from density_regression.inference.onnx.nodes import Nodes
+from density_regression.inference.onnx.quadratic_forms import CANCELLATION_LIMIT
 from density_regression.nn.density.base import FEATURE_LIMIT
 from density_regression.tabular.table import Floats
 
 __all__ = ["Nearest"]
-
-CANCELLATION_LIMIT: Final = 500.0
-"""Largest squared length that may cancel in a difference of squares: it costs a log-density 250 float32 roundings."""
 
 SQUARED_LIMIT: Final = 1e18
 """Numbers bounded by this have squares whose sums do not overflow in float32."""
