@@ -13,8 +13,7 @@ import torch
 from density_regression import DensityRegression, DensityRegressor, load
 from density_regression.inference.fused import Constants, FusedRegression, Layers
 from density_regression.inference.onnx.graph import PARTS
-from density_regression.inference.onnx.nearest import SQUARED_LIMIT, Nearest
-from density_regression.inference.onnx.quadratic_forms import CANCELLATION_LIMIT
+from density_regression.inference.onnx.nearest import RESIDUAL_LIMIT, SQUARED_LIMIT, Nearest
 from density_regression.nn.density import MixtureDensity
 from density_regression.tabular.table import INPUT_LIMIT, Floats
 from inference.helpers import QUICK, assert_same, run
@@ -153,7 +152,7 @@ def test_squares_are_multiplied_out_only_where_digits_are_left(wide: tuple[Float
     c, bounds = constants(reg.model_)
     size = c.residual_factor**2 * np.square(c.back).sum()
     for share, back in ((0.9, False), (1.1, True)):
-        grown = c._replace(residual_factor=c.residual_factor * (share * CANCELLATION_LIMIT / size) ** 0.5)
+        grown = c._replace(residual_factor=c.residual_factor * (share * RESIDUAL_LIMIT / size) ** 0.5)
         assert (Nearest.of(grown, bounds).back is not None) == back
     # Nor where the square of anything beside overflows.
     assert not Nearest.of(c, bounds).clipped

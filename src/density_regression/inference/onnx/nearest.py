@@ -7,11 +7,14 @@ from scipy.linalg import block_diag
 
 from density_regression.inference.fused import Constants
 from density_regression.inference.onnx.nodes import Nodes
-from density_regression.inference.onnx.quadratic_forms import CANCELLATION_LIMIT
 from density_regression.nn.density.base import FEATURE_LIMIT
 from density_regression.tabular.table import Floats
 
 __all__ = ["Nearest"]
+
+RESIDUAL_LIMIT: Final = 500.0
+"""Largest squared length of the residual's part that may cancel: ten times that of `QuadraticForms`, as only the
+residual is computed in float32. It costs a log-density 250 of its roundings."""
 
 SQUARED_LIMIT: Final = 1e18
 """Numbers bounded by this have squares whose sums do not overflow in float32."""
@@ -51,7 +54,7 @@ class Nearest(NamedTuple):
         q = len(c.factor)
         largest = (np.abs(c.weight[:, :q]).T @ bounds + np.abs(c.bias[:q])) @ (np.abs(c.factor) + np.eye(q))
         clipped = c.clip_whitened or bool(largest.max() > SQUARED_LIMIT)
-        cancels = c.residual_factor**2 * np.square(c.back).sum() > CANCELLATION_LIMIT
+        cancels = c.residual_factor**2 * np.square(c.back).sum() > RESIDUAL_LIMIT
         form = cls._whitened(c)._replace(clipped=clipped)
         return form if clipped or cancels or not c.residual_factor else form._spherical(c)
 
